@@ -301,17 +301,17 @@ def sized(data: Path, name: str) -> tuple[Callable[[Tensor], Tensor], Tensor]:
     return scored.posteriors[rows].__getitem__, scored.labels[rows]
 
 
-def measure_sizes(data: Path, count: int) -> Iterator[list[object]]:
+def measure_sizes(data: Path, count: int, names: list[str]) -> Iterator[list[object]]:
     """Accuracy in % of the classifier, and what evidence changes: where few classes occur, and where most do."""
     sizes = [5, 20, 75, 500, 5000]
-    for name in ("10", "100", "1000", "10000", "lid.176", *SETS):
+    for name in names or ("10", "100", "1000", "10000", "lid.176", *SETS):
         posteriors, labels = sized(data, name)
         for n_items, k_eff in itertools.product(sizes, (3, 20, 120)):
             generator, found = torch.Generator().manual_seed(n_items + k_eff), []
             present = labels.unique()
             if n_items < k_eff // 4 or k_eff > max(3, len(present)):
                 continue
-            for _ in range(max(2, count // (1 + n_items // 75))):
+            for _ in range(max(2, count // (1 + n_items // 150))):
                 chosen = present[torch.randperm(len(present), generator=generator)[:k_eff]]
                 rows = torch.isin(labels, chosen).nonzero().squeeze(1)
                 if len(rows) < n_items:
@@ -341,11 +341,11 @@ def main() -> None:
     parser.add_argument("--batches", type=int, default=80)
     parser.add_argument("--real", action="store_true", help="recorded scores of a classifier that nobody here trained")
     parser.add_argument("--several", action="store_true", help="items with two classes each")
-    parser.add_argument("--sizes", action="store_true", help="few to many items and classes")
+    parser.add_argument("--sizes", nargs="*", help="few to many items and classes; of these classifiers only")
     arguments = parser.parse_args()
-    if arguments.sizes:
+    if arguments.sizes is not None:
         header = ["classifier", "classes", "items", "K_eff", "accuracy", "evidence (worst batch)", "of five highest"]
-        show("Sizes", header, measure_sizes(arguments.data, arguments.batches))
+        show("Sizes", header, measure_sizes(arguments.data, arguments.batches, arguments.sizes))
         return
     if arguments.several:
         header = ["K_eff", "listed from", "best threshold", "thresholds per class", "evidence", "worst batch"]

@@ -10,10 +10,12 @@ from typing import Any
 
 import pytest
 import torch
+from browser import open_browser
 
 # One thread for each process of the tests and for those that they start: the problems are small, and machines that test
 # are shared. Dask's workers are forks of one process that has loaded torch, which takes longer than most tests.
 torch.set_num_threads(1)
+gc.disable()  # until the tests are collected: nothing of them is garbage
 for _name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
     os.environ.setdefault(_name, "1")
 os.environ.setdefault("DASK_DISTRIBUTED__WORKER__MULTIPROCESSING_METHOD", "spawn" if os.name == "nt" else "forkserver")
@@ -29,13 +31,10 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 def pytest_collection_finish() -> None:
-    """What is loaded by now stays until the end: the collector of garbage need not look at it again and again."""
-    gc.collect()
+    """What is loaded by now stays until the end: the collector of garbage need not look at it, and looks seldom."""
     gc.freeze()
-
-
-def pytest_sessionfinish() -> None:
-    gc.unfreeze()
+    gc.set_threshold(20_000, 10, 10)
+    gc.enable()
 
 
 @pytest.fixture(scope="session")
@@ -47,7 +46,7 @@ def data_folder() -> Path:
     return Path(folder)
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def cluster() -> Iterator[str]:
     """The address of a small cluster of threads."""
     distributed = pytest.importorskip("distributed", reason="needs Dask")
@@ -69,6 +68,13 @@ def workers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
         silence_logs=50,
     ) as made:
         yield made
+
+
+@pytest.fixture(scope="session")
+def browser() -> Iterator[Any]:
+    """One for all pages: it takes longer to start than a page to be tested."""
+    with open_browser() as started:
+        yield started
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -11,7 +11,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from bench_problems import SMALL, data_folder_with_toy, run_suite
 
 import manyway
 
@@ -230,15 +229,6 @@ def test_commands_that_only_read_load_no_heavy_library(words, tmp_path):
 
 
 @pytest.mark.slow
-def test_tables_of_results_load_scipy_for_their_intervals_and_nothing_else(tmp_path):
-    features = data_folder_with_toy(tmp_path)
-    run_suite(SMALL, features, tmp_path / "results", n_tasks=3)
-    assert loaded(["status"], tmp_path) == []
-    assert loaded(["table"], tmp_path) == ["scipy"]
-    assert loaded(["compare", "paddle", "simpleshot"], tmp_path) == ["scipy"]
-
-
-@pytest.mark.slow
 def test_labelling_loads_torch_and_neither_scikit_learn_nor_scipy(tmp_path):
     np.savez(tmp_path / "examples.npz", features=np.eye(4, dtype=np.float32).repeat(2, 0), labels=np.arange(8) // 2)
     np.save(tmp_path / "items.npy", np.eye(4, dtype=np.float32))
@@ -290,3 +280,35 @@ def test_a_flag_in_a_sentence_is_found(tmp_path):
     (tmp_path / "cli" / "label.py").write_text('raise ValueError("use --method")')
     (tmp_path / "core.py").write_text('x = 1\nraise ValueError(f"{x} is wrong; use --method or -- well -- not")')
     assert sentences_with_flags(tmp_path) == ["core.py:2:  is wrong; use --method or -- well -- not"]
+
+
+TESTS = Path(__file__).parent
+OTHERS = {"benchmarks", "docs", "golden", "hostile", "package"}  # tests of no room
+
+
+def test_folders_of_tests_are_rooms():
+    folders = {path.relative_to(TESTS).parent for path in TESTS.rglob("test_*.py")}
+    assert {folder for folder in folders if folder.parts[:1] not in {(name,) for name in OTHERS}} <= {
+        path.parent.relative_to(ROOT) for path in ROOT.rglob("*.py")
+    }
+    rooms = {path.parent.relative_to(ROOT).parts[0] for path in ROOT.rglob("*/*.py")}
+    assert rooms <= {folder.parts[0] for folder in folders if folder.parts}
+
+
+DRAWS = re.compile(
+    r"torch\.(rand|randn|randint|randperm|normal|multinomial|bernoulli)|(np|numpy)\.random\.\w+|random\.\w+"
+)
+SEEDED = {"generator", "seed"}
+
+
+def test_every_draw_of_a_test_has_a_seed():
+    unseeded = []
+    for path in TESTS.rglob("*.py"):
+        text = path.read_text(encoding="utf-8")
+        for node in ast.walk(ast.parse(text if DRAWS.search(text) else "")):
+            if isinstance(node, ast.Call) and DRAWS.fullmatch(name := ast.unparse(node.func)):
+                maker = name.endswith(("Random", "default_rng", "Generator", "PCG64", "SeedSequence"))
+                named = {keyword.arg for keyword in node.keywords}
+                if not (named & SEEDED or (maker and node.args)):
+                    unseeded.append(f"{path.relative_to(TESTS)}:{node.lineno} {name}")
+    assert unseeded == []

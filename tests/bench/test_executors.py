@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import os
 import signal
+from uuid import uuid4
 
 import pytest
 from bench_problems import SMALL, Watching, contents, data_folder_with_toy, jobs_of, run_suite
 
 from manyway import InputError
 from manyway.bench.records import Store
-from manyway.bench.runner import run_jobs
+from manyway.bench.runner import _on_dask, run_jobs
 
-pytest.importorskip("distributed", reason="needs dask.distributed: pip install manyway[dask]")
+distributed = pytest.importorskip("distributed", reason="needs dask.distributed: pip install manyway[dask]")
 
 pytestmark = pytest.mark.filterwarnings("ignore")  # Dask's own
 
@@ -45,6 +46,13 @@ def test_a_cluster_gives_the_same_result_also_when_a_worker_is_killed(tmp_path, 
     assert killing.killed is not None
     assert killing.tasks == 300 * len(jobs)
     assert contents(tmp_path / "killed") == contents(tmp_path / "local")
+
+
+def test_a_block_that_is_handed_in_again_is_computed_again(cluster):
+    with distributed.Client(cluster) as client:
+        pool = _on_dask(client)
+        one, other = [pool.submit(uuid4) for _ in range(2)]
+        assert one.result() != other.result()
 
 
 def test_a_failure_on_a_worker_is_reported_and_the_others_finish(tmp_path, workers):

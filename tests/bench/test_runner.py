@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 from bench_problems import SMALL, Watching, contents, data_folder_with_toy, jobs_of, run_suite
@@ -189,9 +190,16 @@ class Interrupting(Watching):
         raise KeyboardInterrupt
 
 
-@pytest.mark.slow
+class Threads(ThreadPoolExecutor):
+    """In the place of processes, which take seconds to start."""
+
+    def shutdown(self, kill_workers):
+        super().shutdown(cancel_futures=kill_workers)
+
+
 def test_side_by_side_keeps_finished_blocks_when_it_is_interrupted(tmp_path, monkeypatch):
     data_folder_with_toy(tmp_path)
+    monkeypatch.setattr("joblib.externals.loky.ProcessPoolExecutor", Threads)
     monkeypatch.setitem(evaluator._CHUNK_BYTES, "cpu", 2**15)
     (job, *_) = jobs_of(SMALL, tmp_path, n_tasks=500, only={"method": ["simpleshot"]})
     store = Store(tmp_path / "results")

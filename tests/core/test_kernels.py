@@ -120,7 +120,7 @@ def test_moments_of_rows_that_are_centred_when_they_are_gathered_are_those_of_th
 
 
 @pytest.mark.parametrize(
-    "size", [3, 20, 64, 200], ids=["less than a quarter", "half a part", "one part", "parts of halves"]
+    "size", [3, 20, 64, 130], ids=["less than a quarter", "half a part", "one part", "parts of halves"]
 )
 def test_the_inverse_factor_is_that_of_the_matrix(size):
     rows = torch.randn(2, size + 5, size, generator=torch.Generator().manual_seed(0))
@@ -140,7 +140,7 @@ def gram(tasks, scale="range") -> GramForm:
     return form
 
 
-def iterate(form, *, weight=1.0, eps=1e-6, max_iter=12, tol=None):
+def iterate(form, *, weight=1.0, eps=1e-6, max_iter=6, tol=None):
     return there(loop.iterate)(
         form.gram, form.cross, form.sum_norms, form.counts, weight=weight, eps=eps, max_iter=max_iter, tol=tol
     )
@@ -154,9 +154,9 @@ def iterate(form, *, weight=1.0, eps=1e-6, max_iter=12, tol=None):
 def test_the_loop_gives_the_plain_assignments(n_query, n_classes):
     tasks = make_tasks(n_tasks=2, n_classes=n_classes, n_query=n_query, n_features=6)
     got, n_iter, converged = iterate(gram(tasks))
-    expected = solve("paddle", tasks, max_iter=12, form="gram")
+    expected = solve("paddle", tasks, max_iter=6, form="gram")
     torch.testing.assert_close(got, expected.probabilities, rtol=0, atol=1e-5)
-    assert n_iter.tolist() == [12, 12]
+    assert n_iter.tolist() == [6, 6]
     assert not converged.any()
 
 
@@ -175,14 +175,14 @@ def test_more_queries_than_fit_on_chip_are_refused_by_the_loop():
 def test_the_loop_without_the_dual_is_soft_kmeans():
     tasks = make_tasks(n_tasks=2, n_query=9)
     got, _, _ = iterate(gram(tasks), weight=0.0, eps=0.0)
-    torch.testing.assert_close(got, solve("soft-kmeans", tasks, max_iter=12).probabilities, rtol=0, atol=1e-5)
+    torch.testing.assert_close(got, solve("soft-kmeans", tasks, max_iter=6).probabilities, rtol=0, atol=1e-5)
 
 
 @pytest.mark.filterwarnings("ignore:divide by zero")
 def test_the_loop_stays_finite_when_classes_die_for_good():
     tasks = make_tasks(n_tasks=2, n_query=9)
-    got, _, _ = iterate(gram(tasks), eps=0.0, max_iter=20)
-    expected = solve("paddle", tasks, eps=0.0, max_iter=20).probabilities
+    got, _, _ = iterate(gram(tasks), eps=0.0, max_iter=10)
+    expected = solve("paddle", tasks, eps=0.0, max_iter=10).probabilities
     torch.testing.assert_close(got, expected, rtol=0, atol=1e-5)
 
 
@@ -202,7 +202,7 @@ def test_the_loop_measures_its_reference_anew_when_logits_move_far():
     tasks = make_tasks(n_tasks=1, n_query=8, n_features=3)
     tasks = type(tasks).from_arrays(tasks.support * 300, tasks.support_labels, tasks.query * 300)
     got, _, _ = iterate(gram(tasks, scale=None))
-    expected = solve("paddle", tasks, max_iter=12, scale=None).probabilities
+    expected = solve("paddle", tasks, max_iter=6, scale=None).probabilities
     torch.testing.assert_close(got, expected, rtol=0, atol=1e-5)
 
 
@@ -357,7 +357,7 @@ def test_the_fused_steps_of_tim_are_the_plain_ones(n_query, n_classes, n_feature
     tasks = transform(make_tasks(n_tasks=2, n_classes=n_classes, n_query=20, n_features=n_features), "l2")
     samples = torch.cat([tasks.support, tasks.query[:, :n_query]], 1)
     loss, start = Information((1.0, 0.3, 1.0) if n_query else (1.0, 0.0, 0.0), alphas), prototypes(tasks)
-    steps = {"lr": 1e-3, "max_iter": 3}
+    steps = {"lr": 1e-3, "max_iter": 2}
     plain, _ = descend(samples, tasks.support_labels, start, Euclidean(15.0), loss, trace=False, **steps)
     fast = there(steps_of_tim.descend)(samples, tasks.support_labels, start, (loss.weights, alphas), 15.0, **steps)
     assert (fast - plain).norm() < 0.02 * (plain - start).norm()

@@ -174,6 +174,16 @@ def test_the_command_writes_features_and_takes_a_base_mean(pictures, checkpoint,
     assert run(extract_command, pictures, *options, "--overwrite").exit_code == 0
 
 
+@pytest.mark.parametrize(("number", "said"), [(1, False), (2, True)])
+def test_several_items_with_the_same_features_are_remarked_on(number, said, checkpoint, tmp_path):
+    (tmp_path / "ant").mkdir()
+    for n in range(number):
+        Image.new("RGB", (20, 20)).save(tmp_path / "ant" / f"{n}.png")
+    result = run(extract_command, tmp_path / "ant", "--encoder", checkpoint, "--out", tmp_path / "o.safetensors")
+    assert result.exit_code == 0, result.output
+    assert ("all items have the same features" in result.output) == said
+
+
 def test_the_command_lists_what_it_left_out_and_what_it_read_in_part(pictures, checkpoint, tmp_path):
     (pictures / "ant" / "[red]broken.jpg").write_bytes(b"no picture")
     frames = [Image.new("RGB", (20, 20), colour) for colour in ("red", "blue")]

@@ -42,7 +42,7 @@ def answer(estimator, support, labels, query):
 
 
 @pytest.mark.parametrize("estimator", QUICK)
-@settings(max_examples=20, deadline=None, derandomize=True)
+@settings(max_examples=12, deadline=None, derandomize=True)
 @given(problem=problems())
 def test_an_answer_has_probabilities_of_the_right_shape(estimator, problem):
     support, labels, query = problem
@@ -56,7 +56,7 @@ def test_an_answer_has_probabilities_of_the_right_shape(estimator, problem):
 
 
 @pytest.mark.parametrize("estimator", QUICK)
-@settings(max_examples=10, deadline=None, derandomize=True)
+@settings(max_examples=7, deadline=None, derandomize=True)
 @given(problem=problems(), order=st.randoms(use_true_random=False))
 def test_items_in_another_order_get_the_same_answers(estimator, problem, order):
     support, labels, query = (np.asarray(value) for value in problem)
@@ -71,7 +71,7 @@ def test_items_in_another_order_get_the_same_answers(estimator, problem, order):
 
 
 @pytest.mark.parametrize("estimator", QUICK)
-@settings(max_examples=10, deadline=None, derandomize=True)
+@settings(max_examples=7, deadline=None, derandomize=True)
 @given(problem=problems(), exponent=st.integers(-30, 30))
 def test_the_unit_of_measurement_does_not_change_the_answer(estimator, problem, exponent):
     support, labels, query = problem

@@ -25,6 +25,12 @@ FORMATS = {
 PLACES = {"csv": "line 4", "tsv": "line 4", "jsonl": "line 3", "parquet": "row 1", "xlsx": "row 4"}
 
 
+def test_a_decimal_comma_far_below_the_first_rows_is_read(tmp_path):
+    table = read_table(write(tmp_path / "a.csv", "width;count\n" + "1;2\n" * 3000 + "1,5;2\n"))
+    assert table.features([0, 1])[-1].tolist() == [1.5, 2.0]
+    assert table.notes == ["numbers in a.csv are read with a decimal comma"]
+
+
 @pytest.mark.parametrize("kind", FORMATS)
 def test_every_format_gives_the_same_columns(kind, tmp_path):
     table = read_table(write(tmp_path / f"a.{kind}", FORMATS[kind]))

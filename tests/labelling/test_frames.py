@@ -18,7 +18,6 @@ from manyway.labelling.frames import _holds_lists, to_fiftyone
 
 polars = pytest.importorskip("polars", reason="needs the extra 'polars'")
 datasets = pytest.importorskip("datasets", reason="needs the extra 'datasets'")
-skops_io = pytest.importorskip("skops.io", reason="needs the extra 'skops'")
 
 CENTRES = np.float32([[8, 0, 0, 0], [0, 8, 0, 0], [0, 0, 8, 0]])
 NAMES = np.array(["ant", "bee", "cat"])
@@ -192,13 +191,19 @@ def test_parquet_files_of_other_libraries_are_read_by_the_command_line(make, tmp
     assert items.labels == tuple(NAMES[LABELS])
 
 
+@pytest.fixture(scope="session")
+def skops_io():
+    """Imported by the process that runs these tests alone: it takes longer than all of them."""
+    return pytest.importorskip("skops.io", reason="needs the extra 'skops'")
+
+
 @pytest.mark.parametrize(
     "estimator",
     [Evidence(open_set=True), Evidence(scale="range"), Baseline(max_iter=5), SimpleShot(base_mean=np.ones(4))],
     ids=["evidence", "nothing prepared", "baseline", "simpleshot"],
 )
 @pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
-def test_skops_files_hold_one_type_to_trust_and_give_the_same_answers(estimator, tmp_path):
+def test_skops_files_hold_one_type_to_trust_and_give_the_same_answers(skops_io, estimator, tmp_path):
     clf = estimator.fit(EXAMPLES, NAMES[LABELS])
     skops_io.dump(clf, tmp_path / "clf.skops")
     name = f"manyway.estimators.{type(clf).__name__}"  # files name the class by this
@@ -212,7 +217,7 @@ def test_skops_files_hold_one_type_to_trust_and_give_the_same_answers(estimator,
     assert getattr(loaded, "precision_", None) == getattr(clf, "precision_", None)
 
 
-def test_skops_files_hold_what_a_stream_of_batches_has_taught(tmp_path):
+def test_skops_files_hold_what_a_stream_of_batches_has_taught(skops_io, tmp_path):
     clf = Evidence().fit(EXAMPLES, NAMES[LABELS])
     clf.partial_infer(ITEMS, known={0: "ant"})
     skops_io.dump(clf, tmp_path / "clf.skops")

@@ -160,7 +160,7 @@ def test_large_inputs_are_labelled_in_blocks_with_the_same_result(method, proble
     run(monkeypatch, capsys, "label", support, query, "-o", tmp_path / "whole.csv", "--method", method)
     for limit in ("IN_MEMORY_BYTES", "AT_MOST_BYTES"):
         monkeypatch.setattr(f"manyway.labelling.batch.{limit}", 100)
-    monkeypatch.setattr("manyway.labelling.batch._BLOCK_BYTES", 4 * 32 * 7)  # blocks of 7 items
+    monkeypatch.setattr("manyway.labelling.batch._BLOCK_BYTES", 4 * 32 * 20)  # blocks of 20 items
     run(monkeypatch, capsys, "label", support, query, "-o", tmp_path / "blocks.csv", "--method", method)
     whole, blocks = (list(csv.DictReader((tmp_path / f"{name}.csv").open())) for name in ("whole", "blocks"))
     assert [row["label"] for row in blocks] == [row["label"] for row in whole]
@@ -172,7 +172,7 @@ def test_large_inputs_get_the_same_summary(problem, tmp_path, monkeypatch, capsy
     support, query = write(tmp_path, problem, "npz")
     _, whole, _ = run(monkeypatch, capsys, "label", support, query, "-o", tmp_path / "out.csv")
     monkeypatch.setattr("manyway.labelling.batch.IN_MEMORY_BYTES", 100)
-    monkeypatch.setattr("manyway.labelling.batch._BLOCK_BYTES", 4 * 32 * 7)
+    monkeypatch.setattr("manyway.labelling.batch._BLOCK_BYTES", 4 * 32 * 20)
     _, blocks, _ = run(monkeypatch, capsys, "label", support, query, "-o", tmp_path / "out.csv", "--overwrite")
     assert blocks == whole
 
@@ -215,7 +215,7 @@ def test_extreme_features_end_in_blocks_as_in_memory(kind, method, problem, tmp_
         ends.append((code, err, labels))
         for limit in ("IN_MEMORY_BYTES", "AT_MOST_BYTES"):
             monkeypatch.setattr(f"manyway.labelling.batch.{limit}", 100)
-        monkeypatch.setattr("manyway.labelling.batch._BLOCK_BYTES", 4 * 32 * 7)  # blocks of 7 items
+        monkeypatch.setattr("manyway.labelling.batch._BLOCK_BYTES", 4 * 32 * 20)  # blocks of 20 items
     assert ends[0] == ends[1]
     if kind in ("huge item", "huge example", "examples that are all alike"):
         assert ends[0][0] == 2
@@ -441,7 +441,7 @@ def in_small_blocks(monkeypatch):
     """Whatever is given is too large for memory, and read in blocks of 7 items."""
     for limit in ("IN_MEMORY_BYTES", "AT_MOST_BYTES"):
         monkeypatch.setattr(f"manyway.labelling.batch.{limit}", 0)
-    monkeypatch.setattr("manyway.labelling.batch._BLOCK_BYTES", 4 * 32 * 7)
+    monkeypatch.setattr("manyway.labelling.batch._BLOCK_BYTES", 4 * 32 * 20)
 
 
 @pytest.mark.parametrize("factor", [1, 1e30])

@@ -14,7 +14,7 @@ from manyway import METHODS, solve
 
 GOLDEN, META = load()
 CLOSE = 1e-4  # two best probabilities that are closer than this count as a tie
-SLOW = {"baseline", "baseline++", "tim", "alpha-tim", "paddle-pgd", "ici", "tim-adm"}  # not run in float64
+SLOW = {"baseline", "baseline++", "tim", "alpha-tim", "paddle-pgd", "ici", "tim-adm", "eol"}  # not run in float64
 
 
 def check(golden: Golden, dtype: torch.dtype, tolerance: float) -> None:

@@ -8,9 +8,9 @@ import pytest
 from manyway.review.audit import Check, RandomCheck
 
 
-def first_false(wrong, check, random):
+def first_false(wrong, check, draws):
     """After how many answers of a simulated check its bound is false; None if it always holds."""
-    flags = random.permutation(np.arange(check.n_items) < wrong).cumsum()
+    flags = draws.permutation(np.arange(check.n_items) < wrong).cumsum()
     answers = range(1, check.n_items + 1)
     return next((m for m in answers if check.most_wrong(m, int(flags[m - 1])) < wrong - flags[m - 1]), None)
 
@@ -18,18 +18,18 @@ def first_false(wrong, check, random):
 @pytest.mark.parametrize("tolerance", [0.01, 0.2], ids=["few wrong labels are expected", "many are"])
 @pytest.mark.parametrize("wrong", [3, 12, 40])
 def test_the_bound_holds_at_all_times_together(wrong, tolerance):
-    random, check = np.random.default_rng(0), Check(100, tolerance)
-    failures = sum(first_false(wrong, check, random) is not None for _ in range(200))
+    draws, check = np.random.default_rng(0), Check(100, tolerance)
+    failures = sum(first_false(wrong, check, draws) is not None for _ in range(200))
     assert failures / 200 <= check.risk + 2 * np.sqrt(check.risk / 200)
 
 
 def test_the_bounds_of_checks_that_follow_each_other_hold_together():
     """Each check ends at its first wrong label, and labels learn nothing from it: five attempts, one risk."""
-    random, failures = np.random.default_rng(0), 0
+    draws, failures = np.random.default_rng(0), 0
     for _ in range(200):
         check, wrong = Check(60, 0.2), 8
         for _ in range(5):
-            flags = random.permutation(np.arange(check.n_items) < wrong).cumsum()
+            flags = draws.permutation(np.arange(check.n_items) < wrong).cumsum()
             ends = int(np.argmax(flags > 0)) + 1
             if any(check.most_wrong(m, int(flags[m - 1])) < wrong - flags[m - 1] for m in range(1, ends + 1)):
                 failures += 1

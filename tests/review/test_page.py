@@ -15,7 +15,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from browser import open_browser
 from review_problems import HOSTILE, make_review, truth, with_pictures
 
 from manyway.cli.review import demo_data, picture_access
@@ -38,13 +37,13 @@ WINDOW = {"width": 1280, "height": 1400}
 PORT = 20_000 + 17 * (os.getpid() % 1500)  # one of its own for each process, so that a server comes back where it was
 
 
-@pytest.fixture(scope="module")
-def window():
+@pytest.fixture(scope="session")
+def window(browser):
     """A page that the tests share, because a new one takes longer than most tests, and its complaints."""
-    with open_browser() as browser:
-        context = browser.new_context(viewport=WINDOW, reduced_motion="reduce")
-        complaints: list[str] = []
-        yield listening(context.new_page(), complaints), complaints
+    complaints: list[str] = []
+    context = browser.new_context(viewport=WINDOW, reduced_motion="reduce")
+    yield listening(context.new_page(), complaints), complaints
+    context.close()
 
 
 def listening(page, complaints):
@@ -311,6 +310,7 @@ def test_all_above_a_probability_are_confirmed_at_once(open_page):
     above = [row for row in rows if round(review.session.chosen(row)[1], 3) >= 0.5]
     assert f"{len(above)} open item" in dialog.inner_text()
     review.press("Enter")
+    review.until("!document.getElementById('counts').textContent.startsWith('0 of')")  # a dialog closes a little later
     review.settle()
     assert [row for row in range(40) if review.session.answers[row] != OPEN] == above
     assert {review.answer(row) for row in above} == {group}
@@ -730,8 +730,10 @@ def test_the_page_is_accessible(open_page, tmp_path, scheme, width):
 
 
 def problems(page):
-    """What axe finds wrong with a page, in words."""
-    for violation in axe.Axe().run(page).response["violations"]:
+    """What axe finds wrong with a page, in words. Its half megabyte is loaded once."""
+    if page.evaluate("typeof axe === 'undefined'"):
+        page.evaluate(axe.Axe().axe_script)
+    for violation in page.evaluate("axe.run({resultTypes: ['violations']}).then((found) => found.violations)"):
         yield f"{violation['id']}: {[node['html'][:120] for node in violation['nodes'][:3]]}"
 
 

@@ -170,8 +170,7 @@ def fpr_at_95(solution: Solution, tasks: Tasks) -> Tensor:
 
 def rejected(solution: Solution, tasks: Tasks) -> Tensor:
     """[t, 2] the fractions of known and of unknown queries that are answered as unknown."""
-    known = truth_of(tasks) >= 0
-    said = said_unknown(solution)
+    known, said = truth_of(tasks) >= 0, said_unknown(solution)
     return _columns(*((said & of).sum(1) / of.sum(1).double() for of in (known, ~known)))
 
 

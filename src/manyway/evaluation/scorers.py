@@ -62,13 +62,9 @@ def neighbour_distance(tasks: core.Tasks) -> Tensor:
     Unknown queries come in groups, too: what is said of a query's neighbours is evidence about the query.
     """
     tasks, prototypes = _prepared(tasks)
-    query = tasks.query
-    own = core.squared_distances(query, prototypes).amin(-1).sqrt()  # [t, q]
-    between = core.squared_distances(query, query)
-    between.diagonal(dim1=1, dim2=2).fill_(float("inf"))
-    near = between.topk(min(NEIGHBOURS, tasks.n_query - 1), dim=-1, largest=False).indices  # [t, q, n]
-    others = own.unsqueeze(1).expand(-1, tasks.n_query, -1).gather(2, near)
-    return (own + others.sum(-1)) / (1 + near.shape[-1])
+    own = core.squared_distances(tasks.query, prototypes).amin(-1).sqrt()  # [t, q]
+    near = _nearest(tasks.query, None, min(NEIGHBOURS, tasks.n_query - 1))[1]  # [t, q, n]
+    return (own + _of_rows(own, near).sum(-1)) / (1 + near.shape[-1])
 
 
 def k_nearest(tasks: core.Tasks) -> Tensor:

@@ -19,14 +19,11 @@ from manyway.files.text import read_records, read_text, sniff, suffix_of
 
 _START = ("Start (s)", "Begin Time (s)", "OFFSET", "start")
 _END = ("End (s)", "End Time (s)", "end")
-_LENGTH = ("DURATION",)
 _COMMON = ("Common name", "common_name")
 _SCIENTIFIC = ("Scientific name", "scientific_name")
-_CODE = ("Species Code",)
 _FILE = ("File", "Begin Path", "Begin File", "IN FILE", "filepath")
-_FOLDER = ("FOLDER",)
-_CONFIDENCE = ("Confidence",)
-_NUMBER = ("Selection",)
+_LENGTH, _FOLDER, _CODE = ("DURATION",), ("FOLDER",), ("Species Code",)
+_CONFIDENCE, _NUMBER = ("Confidence",), ("Selection",)
 _NO_CALL = "nocall"  # the row of a recording without a detection
 
 

@@ -8,7 +8,6 @@ from itertools import product
 
 import pytest
 from bench.show.results import ANSWERS, FEATURES, SOURCE, calibrated, make_record, make_view, old
-from browser import open_browser
 
 from manyway import InputError
 from manyway.bench.show.report import make_report
@@ -29,14 +28,8 @@ def text(view):
     return make_report([view])
 
 
-@pytest.fixture(scope="module")
-def chromium():
-    with open_browser() as browser:
-        yield browser
-
-
 @pytest.fixture
-def page_of(chromium, tmp_path):
+def page_of(browser, tmp_path):
     """Open a report; gives the page. At the end, it must have requested and complained about nothing."""
     seen: list[str] = []
     path = tmp_path / "report.html"
@@ -44,7 +37,7 @@ def page_of(chromium, tmp_path):
 
     def open_page(text, color_scheme="light", width=1200):
         path.write_text(text, encoding="utf-8")
-        contexts.append(chromium.new_context(color_scheme=color_scheme, viewport={"width": width, "height": 900}))
+        contexts.append(browser.new_context(color_scheme=color_scheme, viewport={"width": width, "height": 900}))
         page = contexts[-1].new_page()
         page.on("console", lambda message: seen.append(message.text))
         page.on("pageerror", lambda error: seen.append(str(error)))

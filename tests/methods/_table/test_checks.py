@@ -23,7 +23,7 @@ EVERY_METHOD = pytest.mark.parametrize("method", METHODS.values(), ids=list(METH
 def run(method: Method, tasks: Tasks) -> Solution:
     if method.name == "ici":  # a round takes long
         return method(tasks, max_iter=1, n_components=2)
-    return method(tasks, **({"max_iter": 10} if "max_iter" in method.defaults else {}))
+    return method(tasks, **({"max_iter": 4} if "max_iter" in method.defaults else {}))
 
 
 @EVERY_METHOD

@@ -273,13 +273,13 @@ def test_memory_is_that_of_a_block_and_of_what_it_remembers_whatever_the_number_
             return result
 
     monkeypatch.setattr("manyway.methods.evidence.blocks._MOST_REMEMBERED", 2000)
-    for n_query in (100, 600):
+    for n_query in (200, 600):
         tasks = one_task(n_query=n_query)
         given = tasks.support, tasks.support_labels, tasks.query
         tasks = Tasks.from_arrays(*given)
         inputs = {each.untyped_storage().data_ptr() for each in given}
         with Watch():
-            found, spread = watched(tasks, 50)
+            found, spread = watched(tasks, 200)
             found.top(2)
         remembered = [memory for work, memory in spread.passes if isinstance(work, Assign)][-1]
         assert sum(len(block.values) for block in remembered) <= 2000 + len(remembered)

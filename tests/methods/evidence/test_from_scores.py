@@ -399,3 +399,32 @@ def test_five_items_that_are_clearly_alike_are_labelled_together():
     scores[:, 7] = 3.0
     scores[torch.arange(5), torch.arange(5) + 20] = torch.tensor([0.0, 0.0, 0.0, 0.0, 3.05])
     assert from_scores(scores.log_softmax(-1)).labels[0].tolist() == [7] * 5
+
+
+@pytest.mark.parametrize(("sizes", "moved"), [((6, 8), 0), ((1, 13), 1)])
+def test_a_group_of_items_is_not_dissolved_into_one_that_is_hardly_larger(sizes, moved):
+    """One of two names for the items may be wrong, and which one nobody knows; a single item follows the others."""
+    scores = torch.full((40, 60), -6.0)
+    scores[:14, :2] = torch.tensor([0.0, 1.2])
+    scores[: sizes[0], :2] = torch.tensor([0.3, 0.0])
+    scores[torch.arange(14, 40), 2 + torch.arange(26) % 2] = 3.0
+    found = from_scores(scores.log_softmax(-1)).labels[0, :14]
+    assert int((found[: sizes[0]] == 1).sum()) == moved
+    assert found[sizes[0] :].tolist() == [1] * sizes[1]
+
+
+@pytest.mark.parametrize("least", [0.1, 0.0])
+def test_the_batch_adds_to_a_weak_score_within_limits(least):
+    """Scores of 0.1 to 0.25 are those of a class that occurs, but 0.99 would say more than anybody knows."""
+    generator, rows = torch.Generator().manual_seed(0), torch.arange(60)
+    odds = -7 + torch.randn(60, 40, generator=generator)
+    odds[rows, rows % 4] = torch.linspace(0.1, 0.25, 60).logit()
+    scores = odds.sigmoid()
+    tasks = Tasks.from_scores(log_odds(scores.where(scores >= least, NAN))[None], several=True)
+    limited, free = (
+        solve("evidence", tasks, schedule=schedule).probabilities[0, rows, rows % 4]
+        for schedule in ({}, {"several_most": (99.0, 99.0)})
+    )
+    assert float(free.amax()) > 0.99
+    assert float(limited.amin()) > 0.5
+    assert bool((limited.logit() <= odds[rows, rows % 4] + 2.5 + 1e-4).all())

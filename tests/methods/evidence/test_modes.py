@@ -106,7 +106,7 @@ def check(mode: Mode) -> None:
 
 
 @pytest.mark.slow
-@settings(deadline=None, max_examples=28, derandomize=True, database=None)
+@settings(deadline=None, max_examples=20, derandomize=True, database=None)
 @given(modes)
 def test_any_combination_gives_the_same_answers_in_blocks_and_in_memory(mode):
     check(mode)

@@ -21,16 +21,18 @@ say how sharp their posteriors should be, and a real classifier is not trusted b
    maximises w Σ_q ln Σ_k K π_qk exp ℓ_qk − ½ ((ln T − μ)/σ)². Items of one class share the errors of the classifier,
    so m of them count as m / (1 + ρ(m − 1)) independent ones; w is the fraction of all items that this leaves. The grid
    ends at 2.5, so that T cannot run away: at a high temperature one class would explain everything.
-4. **Blend.** The answer is the mean of evidence, with the share s h, and of the classifier's own z. h says how far the
-   others help to predict an item: the mean over q of ln Σ_k K π_qk exp ℓ_qk is what they gain over the classifier
-   alone, in nats. h is 0 where that is below 0.3 (all classes occur), or the sum below 2 (a few items are alike by
-   chance), and 1 from 0.5 and 6 on. Evidence is trusted by τ h (1 − w)(1 − c), where c is the part of the labels that
-   it changes, and the more the less it doubts them. The answer is as sure on average as its labels are likely: by
-   evidence with that trust, and by the classifier's own probabilities otherwise.
+4. **Blend.** The answer is the mean of evidence, with the share s h, and of the classifier's own z. s is 1 − w, from
+   0.5 to 0.7 and at most 2(1 − w): with many small classes evidence is worth less. h says how far the others help to
+   predict an item: the mean over q of ln Σ_k K π_qk exp ℓ_qk is what they gain over the classifier alone, in nats. h is
+   0 where that is below 0.3 (all classes occur), or the sum below 2 (a few items are alike by chance), and 1 from 0.5
+   and 6 on. Evidence is trusted by τ h (1 − w)(1 − c), where c is the part of the labels that it changes, and the more
+   the less it doubts them. The answer is as sure on average as its labels are likely: by evidence with that trust, and
+   by the classifier's own probabilities otherwise.
 5. **Hold.** A class that the classifier expects to be right for many of the items is not dissolved: they keep the
    classifier's answer (`held`). Evidence gathers the items that are scattered over many classes. It never moves an item
    to a class of which the classifier is less sure in its surest items than of the one that it comes from: some classes
-   take what a classifier does not know, a little of everything, and no item for certain.
+   take what a classifier does not know, a little of everything, and no item for certain. Nor is a class of three
+   items or more, by the sum of z, dissolved into one that is not twice as large: which of the two is right?
 
 Up to 512 items are used to learn this, evenly spaced; of more than 512 classes fewer.
 """
@@ -287,15 +289,11 @@ def _learn(
 ) -> Learned:
     """What rows [q, k], known labels [q] of some, labelled scores [n, k] with labels [n], and a list [k] say."""
     constants, given, n_classes = parameters.constants, parameters.temperature or 0.0, rows.shape[-1]
-    nothing = Taught.by(rows[:0], labels[:0], constants)
-    if given:
-        scaling = _scaling(expectation(rows, expected, constants)[0], rows.new_tensor(given))
-        return (1.0, nothing, scaling, Blend.none(rows))
-    if covered(labels, n_classes, constants.scores_covered):
-        scaling = fit_posteriors(labelled, labels)
+    if given or covered(labels, n_classes, constants.scores_covered):
+        scaling = torch.cat([0 * rows[0], 1 / rows.new_tensor([given])]) if given else fit_posteriors(labelled, labels)
         z = rescale(rows[None], scaling[None])[0].log_softmax(-1)
         scaling[:-1] += expectation(z, expected, constants)[0]
-        return (1.0, nothing, scaling, Blend.none(rows))
+        return (1.0, Taught.by(rows[:0], labels[:0], constants), scaling, Blend.none(rows))
     sure = max(float(rows.exp().amax(-1).mean()), constants.scores_sharpness)
     sharp = 1 / _sharpness(rows, sure)
     theirs = (labelled * sharp).log_softmax(-1)
@@ -310,13 +308,15 @@ def _learn(
     alone = taught(theirs, 1 - torch.eye(len(labels)).to(rows))  # each labelled item learns from the others
     own = (tempered(alone - popular, grid) + likely).log_softmax(-1).gather(-1, places).sum(1).squeeze(-1)
     temperature, independent, helped = _choose(grid, score, part, len(z), own, sure, constants)
-    one, share = popular.new_ones(1, 1, 1), constants.scores_share * helped * (not said)
+    one, (least, most, times) = popular.new_ones(1, 1, 1), constants.scores_share
+    share = torch.minimum((1 - independent).clamp(least, most), times * (1 - independent)) * helped * (not said)
     offset = (popular + likely - temperature * likely).view(1, 1, -1)
     own = (z / sharp).softmax(-1)
     kept, peak = held(own, constants), own.topk(min(constants.scores_surest, len(own)), 0).values.mean(0)
-    wide = (each.view(1, 1, -1) for each in (kept, peak, popular.new_tensor(constants.scores_surer)))
+    rules = popular.new_tensor([constants.scores_surer, *constants.scores_larger])
+    wide = (each.view(1, 1, -1) for each in (kept, peak, right(z.exp()), rules))
     blend = Blend(temperature * one, offset, one / sharp, share * one, independent.view(1), *wide)
-    return (sharp, taught, _scaling(likely - popular / temperature, temperature), blend)
+    return (sharp, taught, torch.cat([likely - popular / temperature, 1 / temperature.view(1)]), blend)
 
 
 def _choose(
@@ -334,8 +334,7 @@ def _choose(
     best = int(found.argmax().clamp(1, len(grid) - 2))
     low, middle, high = found[best - 1 : best + 2]  # the maximum of a parabola
     off = (0.5 * (low - high) / (low - 2 * middle + high).clamp_max(-1e-6)).clamp(-1, 1)
-    step = grid[1].log() - grid[0].log()
-    found = (grid[best].log() + off * step).exp()
+    found = (grid[best].log() + off * (grid[1] / grid[0]).log()).exp()
     doubt = min(1.0, (1 - sure) / (1 - constants.scores_sharpness))
     (least, most), (few, many) = constants.scores_gain, constants.scores_total_gain
     helped = ((score[usual] / n_items - least) / (most - least)).clamp(0, 1)
@@ -373,11 +372,6 @@ def expectation(z: Tensor, expected: Tensor, constants: Schedule) -> tuple[Tenso
     return trusted * (found * listed + (1 - found) * others).log(), False
 
 
-def _scaling(biases: Tensor, temperature: Tensor) -> Tensor:
-    """[k + 1] the biases [k] and 1/T."""
-    return torch.cat([biases, 1 / temperature.view(1)])
-
-
 def _sharpness(posteriors: Tensor, wanted: float) -> float:
     """T₀ with which the highest probability of log-posteriors [q, k] is as wanted on average, by bisection."""
     low, high = -6.0, 6.0
@@ -395,10 +389,14 @@ def held(probabilities: Tensor, constants: Schedule) -> Tensor:
     Where S_k is large, the class occurs or a group of items goes by two names, and the batch cannot say which is right:
     these items are held. It grows from 0 at half of the limit to 1.
     """
-    best = probabilities.max(-1)
-    expected = torch.zeros_like(probabilities[0]).index_add_(0, best.indices, best.values)
     few, part = constants.scores_held
-    return (2 * expected / max(few, part * len(probabilities)) - 1).clamp(0, 1)
+    return (2 * right(probabilities) / max(few, part * len(probabilities)) - 1).clamp(0, 1)
+
+
+def right(probabilities: Tensor) -> Tensor:
+    """[k] S_k: how many of the items that are given to a class are expected to be right."""
+    best = probabilities.max(-1)
+    return torch.zeros_like(probabilities[0]).index_add_(0, best.indices, best.values)
 
 
 def popularity(z: Tensor, constants: Schedule) -> Tensor:

@@ -179,19 +179,20 @@ class Blend:
     independent: Tensor  # [t] the part of the items that is independent
     held: Tensor  # [t, 1, k] how far the items that the classifier gives to a class keep its answer
     peak: Tensor  # [t, 1, k] how sure the classifier is of each class in its surest items
-    surer: Tensor  # [t, 1, 1] no item moves to a class with a peak below this part of that of its own
+    size: Tensor  # [t, 1, k] how many items of each class seem to be right
+    rules: Tensor  # [t, 1, 3] of ``free``
 
     @staticmethod
     def none(like: Tensor) -> Blend:
         """No part of a classifier."""
         one = like.new_ones(1, 1, 1)
-        return Blend(one, 0 * one, one, one, like.new_ones(1), 0 * one, 0 * one, one)
+        return Blend(one, 0 * one, one, one, like.new_ones(1), 0 * one, 0 * one, 0 * one, one.expand(-1, -1, 3))
 
     @staticmethod
     def joined(parts: Sequence[Blend]) -> Blend:
         """Those of consecutive tasks with equally many classes."""
         n_classes = max(one.offset.shape[-1] for one in parts)
-        names = ("offset", "held", "peak")  # those with a number per class
+        names = ("offset", "held", "peak", "size")  # those with a number per class
         wide = [vars(one) | {name: getattr(one, name).expand(-1, -1, n_classes) for name in names} for one in parts]
         return Blend(**{name: torch.cat([one[name] for one in wide]) for name in wide[0]})
 
@@ -210,10 +211,17 @@ class Blend:
         return mine.lerp_(probabilities, self.share * self.free(mine, probabilities))
 
     def free(self, mine: Tensor, found: Tensor) -> Tensor:
-        """[t, b, 1] how far evidence [t, b, k] may change the answers of a classifier with probabilities [t, b, k]."""
+        """[t, b, 1] how far evidence [t, b, k] may change the answers of a classifier with probabilities [t, b, k].
+
+        No item moves to a class with a peak below a part of that of its own, nor to one that is not so many times
+        larger, if its own has at least some size; these are the rules.
+        """
         here, there = (one.max(-1, keepdim=True).indices for one in (mine, found))  # faster than argmax
-        held, peak = self.held.expand_as(mine), self.peak.expand_as(mine)
-        return (1 - held.gather(-1, here)) * (self.surer * peak.gather(-1, here) <= peak.gather(-1, there))
+        held, peak, size = (one.expand_as(mine) for one in (self.held, self.peak, self.size))
+        surer, larger, least = self.rules.unsqueeze(-2).unbind(-1)
+        own = size.gather(-1, here)
+        small = (own < least) | (size.gather(-1, there) >= larger * own) | (here == there)
+        return (1 - held.gather(-1, here)) * small * (surer * peak.gather(-1, here) <= peak.gather(-1, there))
 
 
 @dataclass(frozen=True, eq=False)

@@ -28,6 +28,7 @@ from manyway.methods.evidence.search import Dense, Found, fused_search, resume, 
 # The log-likelihood of the classes that a query with a known label does not have. It is finite, so that 0 times it is
 # 0, and it can be multiplied by any sharpness in float32.
 EXCLUDED = -1e30
+_LEAST_COUNTED = 1e-3  # so that classes have a count where all queries are unknown
 
 
 @dataclass(eq=False)
@@ -86,8 +87,8 @@ Judge = Callable[[Tensor, int], Tensor]
 
 
 def counted(unknown: Tensor) -> Tensor:
-    """How much queries count in the search: 1 − ``unknown``. Classes have a count where all queries are unknown."""
-    return (1 - unknown).clamp(1e-3, 1)
+    """How much queries count in the search: 1 − ``unknown``."""
+    return (1 - unknown).clamp(_LEAST_COUNTED, 1)
 
 
 class Held(ABC):

@@ -10,7 +10,9 @@ A class that no item supports gets a tiny π_k, so that a doubtful score is beli
 elsewhere. Each class has a mean of its own in f₀: some classes score high whatever the item is.
 
 How much lower than the first one further classes of an item score, says the batch: where items have one class, the
-highest score stands out, and the second is as near to the third as chance makes it.
+highest score stands out, and the second is as near to the third as chance makes it. A classifier that was trained on
+items with one class scores several of them low. So the batch may add up to 4.5 to the log-odds of a class where items
+have several, and up to 2.5 where they have one, or where lists were cut so that nobody knows.
 """
 
 import torch
@@ -41,41 +43,45 @@ def several(odds: Tensor, known: Tensor, expected: Tensor, constants: Schedule) 
     likely = (expected / most).clamp(constants.several_unlisted, 1 / constants.several_unlisted).log().to(odds)
     probability = odds.sigmoid()  # nothing says what absent classes look like where there are few
     for task in range(len(odds) if having else 0):
-        probability[task] = _mixture(x[task], best.values[task], odds[task].amin(), others[task] > 0, likely, constants)
+        probability[task] = _mixture(x[task], odds[task], best.values[task], others[task] > 0, likely, constants)
     is_known = one_hot(known.clamp_min(0), n_classes, odds.dtype).mul_((known >= 0).unsqueeze(-1)) > 0
     return probability.masked_fill_(is_known, 1.0)
 
 
-def _lower(best: Tensor, least: Tensor, constants: Schedule) -> Tensor:
-    """[] ``several_lower`` for items with these highest log-odds [q, 3]; lists may have been cut at the least one."""
-    first, second, third = best[best[:, -1] > least].mT
+def _several(best: Tensor, least: Tensor, constants: Schedule) -> tuple[Tensor, Tensor]:
+    """[] how far items with these highest log-odds [q, 3] have several classes, and how well that is known.
+
+    Lists may have been cut at the least of all log-odds: it is not known where few have three classes.
+    """
+    whole = best[:, -1] > least
+    first, second, third = best[whole].mT
     gap = (second - third).mean() / (first - second).mean().clamp_min(1e-6)
     one, several = constants.several_gaps
-    part: Tensor = ((gap.nan_to_num(several) - one) / (several - one)).clamp(0, 1)
-    lowest, highest = constants.several_lower
-    return lowest + part * (highest - lowest)
+    return ((gap.nan_to_num(several) - one) / (several - one)).clamp(0, 1), whole.to(best).mean()
 
 
-def _mixture(x: Tensor, best: Tensor, least: Tensor, absent: Tensor, likely: Tensor, constants: Schedule) -> Tensor:
+def _mixture(x: Tensor, own: Tensor, best: Tensor, absent: Tensor, likely: Tensor, constants: Schedule) -> Tensor:
     """[q, k] the probabilities of one task, from levelled log-odds [q, k] and the highest of each item [q, 3].
 
-    ``least`` is the lowest of all log-odds, ``absent`` [q, k] says which are taken for classes that the item does not
-    have, and ``likely`` [k] what is added to the log-odds of each class.
+    ``own`` [q, k] are the log-odds of the classifier, ``absent`` [q, k] says which are taken for classes that the item
+    does not have, and ``likely`` [k] what is added to the log-odds of each class.
     """
     values = x[absent].sort().values
-    quantile, deviations = constants.several_tail
+    (quantile, deviations), (usual, spread, worth) = constants.several_tail, constants.several_sure
     middle = values[len(values) // 2]
     width = ((values[int(quantile * (len(values) - 1))] - middle) / deviations).clamp_min(constants.several_narrow)
-    usual, spread, worth = constants.several_sure
     first, weights = x.amax(-1), best[:, 0].sigmoid() ** 1.5  # an item without any class has no high score
     mean = ((weights * first).sum() + worth * usual) / (weights.sum() + worth)
     square = (weights * (first - mean).square()).sum() + worth * spread**2
     deviation = torch.maximum((square / (weights.sum() + worth)).sqrt(), width)
-    mean = torch.maximum(mean - _lower(best, least, constants) * deviation, middle + width)
+    (part, known), (lowest, highest) = _several(best, own.amin(), constants), constants.several_lower
+    mean = torch.maximum(mean - (lowest + part * (highest - lowest)) * deviation, middle + width)
     present = -0.5 * ((x.clamp_max(mean) - mean) / deviation).square() - deviation.log()
     ratio = likely + present + 0.5 * ((x.clamp_min(middle) - middle) / width).square() + width.log()
+    some, more = constants.several_most
+    most = own + likely + some + part * known * (more - some)
     part = torch.full_like(x[0], constants.several_rare)
     for _ in range(_EM_STEPS):
         probability = (ratio + part.logit()).sigmoid()
         part = ((probability.sum(0) + constants.several_rare) / (len(x) + constants.several_rare + 1)).clamp(1e-6, 0.95)
-    return (constants.several_temper * probability.logit(1e-6)).sigmoid()
+    return torch.minimum(constants.several_temper * probability.logit(1e-6), most).sigmoid()

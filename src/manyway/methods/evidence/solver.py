@@ -334,8 +334,7 @@ def judged(queries: Queries, one_shot: bool) -> UnknownPosterior:
     schedule, prior = parameters.constants, parameters.prior(placed.shape[1], likelihood.counts)
     assigned = fused_search(Dense.of(closed), prior, parameters).queries.u
     if isinstance(likelihood, Distances):
-        calibration = likelihood.calibration
-        posterior = judge(placed, assigned, calibration, stride, schedule, one_shot=one_shot)
+        posterior = judge(placed, assigned, likelihood.calibration, stride, schedule, one_shot=one_shot)
     else:
         posterior = judge_scores(placed, assigned, stride, schedule)
     queries.weigh(posterior.unknown)

@@ -136,17 +136,14 @@ def look_alike(letters: Sequence[Letter], masters: Masters) -> Tensor:
     n = len(letters)
     total, shared, highest = torch.zeros(n, n), torch.zeros(n, n), torch.full((n, n), -1.0)
     for face in FACES:
-        here = [i for i, letter in enumerate(letters) if (letter.code, face) in masters.row]
-        if not here:
-            continue
-        pixels = masters.images[[masters.row[letters[i].code, face] for i in here]].float().unsqueeze(1)
-        pixels = F.avg_pool2d(pixels, 4).flatten(1)
-        unit = F.normalize(pixels - pixels.mean(1, keepdim=True), dim=1)
+        rows = torch.tensor([masters.row.get((letter.code, face), -1) for letter in letters])
+        pixels = F.avg_pool2d(masters.images[rows].float().unsqueeze(1), 4).flatten(1)
+        has = (rows >= 0).float()
+        unit = F.normalize(pixels - pixels.mean(1, keepdim=True), dim=1) * has[:, None]
         correlation = unit @ unit.T
-        at = torch.tensor(here)
-        total[at[:, None], at] += correlation
-        shared[at[:, None], at] += 1
-        highest[at[:, None], at] = torch.maximum(highest[at[:, None], at], correlation)
+        total += correlation
+        shared.addr_(has, has)
+        torch.maximum(highest, correlation, out=highest)
     return (total >= SAME_ON_AVERAGE * shared.clamp(min=1)) | (highest >= SAME_IN_ONE)
 
 
