@@ -5,6 +5,7 @@ Item 1 is a fir that is taken for an elm, and so are most other firs: its correc
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import torch
@@ -31,6 +32,14 @@ def make_review(kind: str = NAMES, n_items: int = 40, **changes: object) -> Revi
     items = Items(features.features[pile], None, [f"photo-{n}.png" for n in range(n_items)])
     fields = {"kind": kind, "title": "Trees", **changes}
     return ReviewData(examples, items, **fields)  # type: ignore[arg-type]
+
+
+def with_unknown_items() -> ReviewData:
+    """The same without examples of firs and larches; items may be unknown."""
+    data = make_review(open_set=True)
+    kept = [row for row, label in enumerate(data.examples.labels or ()) if label not in ("fir", "larch")]
+    labels, names = ([of[row] for row in kept] for of in (data.examples.labels or (), data.examples.names or ()))
+    return replace(data, examples=Items(data.examples.features[kept], tuple(labels), names))
 
 
 def truth(row: int) -> str:

@@ -100,3 +100,11 @@ def test_what_cannot_be_judged_is_one_sentence(words, message, judge):
     assert code == 2
     assert message in err
     assert "Traceback" not in err
+
+
+def test_of_a_review_only_what_a_person_has_seen_is_verified(judge):
+    rows = [f"{n}.jpg,{'unknown' if n == 3 else 'wolf'},{'yes' if n < 4 else 'no'}\n" for n in range(40)]
+    Path("reviewed.csv").write_text("item,label,reviewed\n" + "".join(rows))
+    code, out, err = judge("before.json", "after.csv", "--labels", "reviewed.csv")
+    assert code == 0, err
+    assert "4 verified items: 3 corrected, 0 made worse, 1 unchanged" in out

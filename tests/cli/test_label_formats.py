@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import codecs
 import csv
 import json
+import re
 from pathlib import Path
 
 import frictionless
@@ -148,6 +150,23 @@ def test_a_birdnet_csv_keeps_its_delimiter_and_line_breaks(label):
     for old, new in zip(text.split("\r\n"), after, strict=True):
         assert new.split(";")[:4] == old.split(";")[:4]
     assert all(row["Confidence"][:2] in ("0,", "1,") for row in rows("out.csv", ";"))
+
+
+def test_every_byte_beside_a_confidence_comes_back(label):
+    lines = (EXAMPLES / "birdnet.csv").read_text().splitlines()
+    quoted = ['"' + line.replace(",", '","') + '"' for line in lines]
+    quoted[2] = quoted[2].replace('"0.0","3.0"', '0.0, "3.0"').replace("Song Thrush", "Thrush, Song")
+    content = codecs.BOM_UTF8 + "\r\n".join([quoted[0], "", *quoted[1:]]).encode()
+    Path("b.csv").write_bytes(content)
+    code, _, err = label("b.csv", "--format", "input", "-o", "out.csv")
+    assert code == 0, err
+    confidence = re.compile(rb'"[01]\.\d+"(?=,[^,]*$)', re.MULTILINE)
+    after = Path("out.csv").read_bytes()
+    assert confidence.sub(b"", after) == confidence.sub(b"", content) != content
+    assert confidence.findall(after) != confidence.findall(content)
+    Path("md.json").write_bytes(codecs.BOM_UTF8 + (EXAMPLES / "megadetector.json").read_bytes())
+    assert label("md.json", "-o", "out.json")[0] == 0
+    assert Path("out.json").read_bytes().startswith(codecs.BOM_UTF8 + b"{")
 
 
 def test_a_species_that_no_row_names_gets_a_row():

@@ -274,6 +274,9 @@ def test_detections_are_shown_in_their_pictures_with_their_boxes(run_in_folder, 
         picture = Image.open(io.BytesIO(make("items", row, 320)))
         colours = [picture.getpixel((x, 80)) for x in range(78, 84)]
         assert any(red > 150 and blue < 120 for red, _, blue in colours) == inside
+    small = replace(data, items=replace(data.items, carried={**data.items.carried, "box_width": [0.1, 0.1, 0.1]}))
+    sizes = [Image.open(io.BytesIO(review.picture_access(small)[0]("items", 0, size))).size for size in (160, 320)]
+    assert sizes == [(100, 100), (320, 160)]  # what is in a small box is shown closely
     assert find("items", 0) == tmp_path / "photos" / "north" / "a.jpg"
     elsewhere = replace(seen[0], origins={"items": str(tmp_path / "elsewhere")})
     with pytest.raises(InputError, match=r"None of the pictures is in .*elsewhere, such as north/a\.jpg"):

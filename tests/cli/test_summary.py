@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from manyway.cli.summary import _unknown
-from manyway.labelling.label import Summary
+from manyway.labelling.label import Summary, UnknownGroup
 
 
 @pytest.mark.parametrize(
@@ -14,9 +14,19 @@ from manyway.labelling.label import Summary
         (0.2, 0.3, 0, "No unknown items."),
         (5.0, 2.0, 4, "About 5 of 10 items are expected to be unknown (3 to 7); 4 are labelled so"),
         (1.0, 3.0, 0, "About 1 of 10 items are expected to be unknown (0 to 4); 0 are labelled so"),
+        (1.0, 0.5, 1, "About 1 of 10 items are expected to be unknown (0 to 2); 1 is labelled so"),
         (9.0, 3.0, 8, "About 9 of 10 items are expected to be unknown (6 to 10); 8 are labelled so"),
     ],
 )
 def test_unknown_items_are_expected_within_a_deviation_and_among_the_items(expected, sd, labelled, said):
     summary = Summary(10, 2, (), 0.5, 0, n_unknown=labelled, unknown_expected=expected, unknown_sd=sd)
     assert _unknown(summary).startswith(said)
+
+
+def test_large_groups_of_unknown_items_are_named_and_the_others_counted():
+    groups = tuple(UnknownGroup(items, f"{items}.jpg") for items in (9, 8, 7, 6, 5, 4, 3, 1, 1))
+    summary = Summary(90, 2, (), 0.5, 0, n_unknown=44, unknown_groups=groups, unknown_expected=40.0)
+    assert "44 are labelled so: 9 items like 9.jpg; 8 items like 8.jpg;" in _unknown(summary)
+    assert _unknown(summary).endswith("5 items like 5.jpg; 2 smaller groups; 2 items like no other.")
+    summary = Summary(90, 2, (), 0.5, 0, n_unknown=1, unknown_groups=groups[-1:], unknown_expected=1.0)
+    assert _unknown(summary).endswith("1 is labelled so: 1 item like no other.")

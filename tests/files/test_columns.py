@@ -17,6 +17,7 @@ from manyway.files.columns import (
     read_columns,
     remarks_on_classes,
 )
+from manyway.files.items import read_items
 from manyway.files.tables import Table
 
 CODES, NAMES = ["T-1", "T-2", "T-3"], ["Ada King", "Bob Ray", "Cy Young"]
@@ -166,3 +167,25 @@ def test_other_names_of_labels_count_where_they_are_clear(names, label, tmp_path
     at, note = find_label(tmp_path / "a.csv", names.split(","), Options())
     assert (None if at is None else names.split(",")[at]) == label
     assert (note is not None) == (label == "Species")
+
+
+@pytest.mark.parametrize(("yes", "no"), [("yes", "no"), ("TRUE", "FALSE"), ("ja", "nein"), ("y", "n")])
+def test_a_column_of_yes_and_no_is_a_feature_where_it_is_asked_for(tmp_path, yes, no):
+    path = tmp_path / "a.csv"
+    path.write_text(f"width,striped,label\n1.5,{yes},bee\n0.5,{no},ant\n0.25, {yes} ,bee\n")
+    left_out = read_items(path)
+    assert left_out.columns == ("width",)
+    assert any("'striped'; keep one of numbers, or of yes and no, with `feature_columns`" in n for n in left_out.notes)
+    asked = read_items(path, Options(feature_columns=("striped",)))
+    assert asked.rows(0, 3).tolist() == [[1.5, 1.0], [0.5, 0.0], [0.25, 1.0]]
+    path.write_text(f"width,striped,label\n1.5,{yes},bee\n0.5,perhaps,ant\n")
+    with pytest.raises(InputError, match="striped"):
+        read_items(path, Options(feature_columns=("striped",)))
+
+
+def test_a_column_of_kinds_is_no_feature_where_some_are_called_by_a_number(tmp_path):
+    (tmp_path / "a.csv").write_text("width,drive,wear,label\n1,4,NA,a\n2,f,NA,b\n3,f,0.5,a\n")
+    with pytest.raises(InputError, match=r"Column 'wear' of .* \(line 2 has 'NA'\)"):
+        read_items(tmp_path / "a.csv")
+    (tmp_path / "a.csv").write_text("width,drive,label\n1.5,4,a\n2.5,f,b\n3.5,f,a\n")
+    assert read_items(tmp_path / "a.csv").columns == ("width",)

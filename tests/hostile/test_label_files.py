@@ -262,7 +262,7 @@ LABELLED = {
         p=pile(first={"item": lambda i: f"x{i}", "NO": lambda i: i + 0.5})),
     "row numbers in the pile alone": case(p=pile(first={"nr": count})),
     "texts and dates among the examples": case(
-        "no features: 'site', 'date'; keep one of numbers with --feature-column",
+        "no features: 'site', 'date'; keep one of numbers, or of yes and no, with --feature-column",
         c=known(first={"site": lambda i: "creek"}, last={"date": lambda i: f"2024-05-{i + 1:02}"})),
     "column of files": case("taken as the item name", **in_front("file", lambda i: f"{i}.jpg")),
     "column of numbered paths": case("taken as the item name", **in_front("image_path", lambda i: i * 37 % 19)),
@@ -375,7 +375,11 @@ LABELLED = {
     "excel with empty rows and columns": case(
         p=("p.xlsx", {"a": [[], *([None, *row, None] for row in sheet(QUERY)), [], [None]]})),
     "excel with several sheets": case(
-        "the first sheet of p.xlsx is read ('items')", p=("p.xlsx", {"items": sheet(QUERY), "notes": [["a"], [1]]})),
+        "the sheet 'items' of p.xlsx is read, not 'notes'",
+        p=("p.xlsx", {"items": sheet(QUERY), "notes": [["a"], [1]]})),
+    "excel with notes in the first sheet": case(
+        "the sheet 'items' of p.xlsx is read, not 'About'",
+        p=("p.xlsx", {"About": [["Survey"], ["Author", "Smith"], ["Year", 2024], []], "items": sheet(QUERY)})),
     "excel with a sheet by name": case(
         c=("c.xlsx", {"items": sheet(X, label=Y)}), p=("p.xlsx", {"notes": [["a"]], "items": sheet(QUERY)}),
         options="--sheet items"),
@@ -384,7 +388,7 @@ LABELLED = {
         "p.xlsx has formulas that were never computed: their cells are empty",
         p=("p.xlsx", {"a": sheet(QUERY, total=["total", *["=1+1"] * 19])})),
     "excel with a hidden first sheet": case(
-        "the first sheet of p.xlsx is read ('items')", p=("p.xlsx", hidden_sheet)),
+        "the sheet 'items' of p.xlsx is read", p=("p.xlsx", hidden_sheet)),
     "excel with dates": case(
         c=("c.xlsx", {"a": sheet(X, label=Y, day=[date(2024, 5, 1)] * 18)}),
         p=("p.xlsx", {"a": sheet(QUERY, day=[date(2024, 5, 1)] * 20)})),

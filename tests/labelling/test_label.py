@@ -384,7 +384,7 @@ def test_items_of_no_class_are_labelled_unknown_and_grouped(in_blocks, strangers
     assert code == 0
     said = " ".join(out.split())
     assert re.search(r"About (1\d|2\d) of 60 items are expected to be unknown \(\d+ to \d+\); 20 are labelled so", said)
-    assert "in 1 group: 20 items like" in said
+    assert "labelled so: 20 items like" in said
     with (tmp_path / "out.csv").open() as file:
         rows = list(csv.DictReader(file))
     assert [row["label"] for row in rows] == ["bird 2"] * 20 + ["bird 5"] * 20 + ["unknown"] * 20

@@ -9,7 +9,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from review_problems import CLASSES, make_review, truth, with_pictures
+from review_problems import CLASSES, make_review, truth, with_pictures, with_unknown_items
 
 from manyway.cli import main
 from manyway.cli.review import picture_access
@@ -41,10 +41,26 @@ def test_labels_say_what_a_person_has_seen(reviewed, tmp_path):
     assert export_labels(reviewed, tmp_path / "labels.csv") == 40
     rows = rows_of(tmp_path / "labels.csv")
     assert list(rows[0]) == ["item", "label", "probability", "reviewed", "label_2", "probability_2", "comment"]
-    assert [row["label"] for row in rows[:12]] == [*map(truth, range(10)), "a/b: new", ""]
-    assert [row["reviewed"] for row in rows] == ["yes"] * 11 + ["unknown"] + ["no"] * 28
+    assert [row["label"] for row in rows[:12]] == [*map(truth, range(10)), "a/b: new", "unknown"]
+    assert [row["reviewed"] for row in rows] == ["yes"] * 12 + ["no"] * 28
     assert {row["probability"] for row in rows[:12]} == {"1.0000"}
     assert all(row["label"] in (*CLASSES, "a/b: new") and row["label_2"] != row["label"] for row in rows[12:])
+
+
+def test_labels_of_unknown_items_are_those_of_label(open_session, tmp_path):
+    session = open_session(with_unknown_items())
+    row = session.groups.index(0)
+    session.act(Action("unknown", (0,), key="a"))
+    session.act(Action("label", (row,), ("new",), "b"))
+    assert session.settled.wait(20)
+    export_labels(session, tmp_path / "labels.csv")
+    rows = rows_of(tmp_path / "labels.csv")
+    assert [rows[0][name] for name in ("label", "reviewed", "unknown", "group")] == ["unknown", "yes", "1.0000", ""]
+    assert [rows[row][name] for name in ("label", "reviewed", "unknown", "group")] == ["new", "yes", "0.0000", ""]
+    for at, found in enumerate(rows):
+        if found["reviewed"] == "no":
+            assert (found["label"] == "unknown") == (session.groups[at] >= 0) == bool(found["group"])
+            assert float(found["unknown"]) == pytest.approx(session.unknown[at], abs=1e-4)
 
 
 def test_what_a_spreadsheet_would_compute_is_written_as_text_and_read_back_as_it_was(session, tmp_path):

@@ -9,13 +9,14 @@ import subprocess
 import sys
 import threading
 import time
+from collections import Counter
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
-from review_problems import HOSTILE, make_review, truth, with_pictures
+from review_problems import HOSTILE, make_review, truth, with_pictures, with_unknown_items
 
 from manyway.cli.review import demo_data, picture_access
 from manyway.core.solution import Solution
@@ -612,6 +613,33 @@ def test_unknown_is_a_suggestion_like_any_other(open_page):
     review.page.keyboard.press(str(names.index("Unknown") + 1))
     review.settle()
     assert review.answer(row) == "none"
+
+
+def test_groups_of_unknown_items_come_first_where_these_are_asked_for_and_are_named_one_after_another(open_page):
+    review = open_page(with_unknown_items())
+    found = review.session
+    sizes = Counter(group for group in found.groups if group >= 0)
+    several = [f"New group {1 + group}" for group, size in sorted(sizes.items()) if size > 1]
+    assert len(several) >= 2
+    assert review.titles()[: len(several)] != several
+    review.page.locator("#sort").select_option("unknown")
+    assert review.titles()[: len(several)] == several
+    odd = max((row for row in range(40) if found.groups[row] < 0), key=lambda row: found.unknown[row])
+    share = int(review.page.locator(f"#item-{odd} .says").inner_text().strip("? %<"))
+    assert abs(share - 100 * found.unknown[odd]) <= 1
+    alone = [row for row in range(40) if sizes[found.groups[row]] == 1]
+    assert {review.group_of(row) for row in alone} <= {"Unknown, each alone"}
+    review.press("c")
+    expected = round(sum(found.unknown))
+    assert f"About {expected} items of 40 are expected to be unknown." in review.page.locator("#classes").inner_text()
+    review.press("Escape")
+    review.page.locator(".item").last.click()
+    review.page.get_by_role("button", name="Name this group").first.click()
+    review.press(*"Ginkgo", "Enter")
+    review.settle()
+    assert review.group_of(review.current()) == several[1]
+    moved = [int(cell.get_attribute("data-row")) for cell in review.page.locator(".item.moved").all()]
+    assert all(found.chosen(row)[0] != NO_CLASS for row in moved)
 
 
 def test_an_action_that_got_no_answer_is_sent_again_and_done_once(open_page):

@@ -78,15 +78,14 @@ def table(
         out = files.check_output(out, _stored(results), overwrite=may_replace(out, overwrite))
     view = _view(name, results)
     grids = [grid for each in metric or (None,) for grid in show.make_grids(view, each)]
-    if format == "terminal" and out is None:
-        print_grids(grids)
-        return
     text = "\n".join(writers.get(format, show.to_markdown)(grid) for grid in grids)
-    if out is None:
+    if out is not None:
+        bench.write_text(out, text)
+        say(f"Written to {out}.")
+    elif format == "terminal":
+        print_grids(grids)
+    else:
         print(text, end="")
-        return
-    bench.write_text(out, text)
-    say(f"Written to {out}.")
 
 
 @command

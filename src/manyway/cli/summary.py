@@ -87,12 +87,12 @@ def _unknown(summary: labelling.Summary) -> str:
         return f"{hint}No unknown items."
     low, high = max(expected - sd, 0), min(expected + sd, summary.n_items)
     line = f"About {expected:.0f} of {_items(summary.n_items)} are expected to be unknown "
-    line += f"({low:.0f} to {high:.0f}); {summary.n_unknown} are labelled so"
-    groups = summary.unknown_groups
-    if groups:
-        line += f", in {len(groups)} group" + ("" if len(groups) == 1 else "s") + ": "
-        line += "; ".join(f"{_items(group.items)} like {group.medoid}" for group in groups[:_GROUPS])
-        line += "; …" if len(groups) > _GROUPS else ""
+    line += f"({low:.0f} to {high:.0f}); {summary.n_unknown} {'is' if summary.n_unknown == 1 else 'are'} labelled so"
+    groups = [group for group in summary.unknown_groups if group.items > 1]
+    more, alone = max(0, len(groups) - _GROUPS), len(summary.unknown_groups) - len(groups)
+    parts = [f"{_items(group.items)} like {group.medoid}" for group in groups[:_GROUPS]]
+    parts += [f"{more} smaller group{'s' * (more > 1)}"] * bool(more) + [f"{_items(alone)} like no other"] * bool(alone)
+    line += (": " if parts else "") + "; ".join(parts)
     further = f" Of the others, look first at {files.listed(summary.unknown_next)}." if summary.unknown_next else ""
     return f"{hint}{line}.{further}"
 
@@ -118,11 +118,10 @@ def _learned(found: labelling.Summary, at_least: float | None) -> list[str]:
     chosen = _FIRST_STEPS.get(int(found.learned.get("first_step", 1)))
     if chosen is not None:
         lines.append(chosen)
-    if temperature is not None and found.n_labelled:
-        helped = f"{found.n_labelled} labelled item" + ("s" if found.n_labelled > 1 else "")
-        lines.append(f"The scores have the temperature {temperature:.2f}; {helped} helped.")
-    elif temperature is not None:
-        lines.append(f"The batch gave the scores the temperature {temperature:.2f}; labelled items would help.")
+    if temperature is not None:
+        number = found.n_labelled
+        helped = f"{number} labelled item{'s' * (number > 1)} helped" if number else "labelled items would help"
+        lines.append(f"The scores have the temperature {temperature:.2f}; {helped}.")
     if at_least is not None:
         levels = dict(found.levels)
         without = levels.pop("", 0)

@@ -3,7 +3,6 @@ from .arrays import Contents as Contents
 from .arrays import plain as plain
 from .arrays import refuse_same_classes as refuse_same_classes
 from .columns import AUTO as AUTO
-from .columns import TEXT_NAMES as TEXT_NAMES
 from .columns import Options as Options
 from .columns import find_item as find_item
 from .columns import find_label as find_label
@@ -46,6 +45,7 @@ from .scores import box_of as box_of
 from .scores import number_of as number_of
 from .tables import SAMPLE as SAMPLE
 from .tables import TABLE_SUFFIXES as TABLE_SUFFIXES
+from .tables import TEXT_NAMES as TEXT_NAMES
 from .tables import Table as Table
 from .tables import column as column
 from .tables import find_any as find_any

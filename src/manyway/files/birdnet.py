@@ -4,9 +4,7 @@ There is one row per segment of a recording and species above a threshold. Confi
 probabilities.
 """
 
-import csv
-import io
-import itertools
+import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from functools import partial
@@ -94,12 +92,10 @@ def _text(
     source = read_text(path)
     dialect = sniff(source)
     with source.open() as file:
-        start = list(itertools.islice(file, dialect.first + 1))
-    (_, header), *records = read_records(source, dialect)
-    out = io.StringIO(newline="")
-    out.writelines(start[: dialect.first])
-    writer = csv.writer(out, delimiter=dialect.delimiter, lineterminator="\r\n" if "\r" in start[-1] else "\n")
-    writer.writerow(header)
+        lines = list(file)
+    (line, header), *records = read_records(source, dialect)
+    starts = [line - 1 for line, _ in records]
+    out = lines[: starts[0]] if starts else lines
     items = list(dict.fromkeys(one[0] for one in placed if one is not None))
     left = {item: dict(answer) for item, answer in zip(items, answers, strict=True)}
     sure = {item: {n for n, p in answer.items() if p >= 0.5} | {*[*answer][:1]} for item, answer in left.items()}
@@ -107,8 +103,9 @@ def _text(
     number = find_any([name.strip() for name in header], *_NUMBER)
     highest = 0 if number is None else max((int(float(cells[number] or 0)) for _, cells in records), default=0)
     for row, ((_, cells), one) in enumerate(zip(records, placed, strict=True)):
+        raw = "".join(lines[slice(*[*starts, len(lines)][row : row + 2])])
         if one is None:
-            writer.writerow(cells)
+            out.append(raw)
             continue
         item, name = one
         new: list[tuple[float, Mapping[int, str]]] = [(left[item].pop(name, 0.0), {})]
@@ -120,5 +117,16 @@ def _text(
             if at and number is not None:
                 changed[number] = str(highest)
             if p >= least:
-                writer.writerow([changed.get(at, cell) for at, cell in enumerate(cells)])
-    return out.getvalue()
+                out.append(_with_cells(raw, cells, changed, dialect.delimiter, lines[line - 1]))
+    return "".join(out) if lines[-1].endswith(("\r", "\n")) else "".join(out).rstrip("\r\n")
+
+
+def _with_cells(raw: str, cells: Sequence[str], changed: Mapping[int, str], delimiter: str, header: str) -> str:
+    """A record with other cells. Every other byte stays, but for quotation marks inside of bare cells."""
+    parts = re.split(re.escape(delimiter) + r'(?=(?:[^"]*"[^"]*")*[^"]*$)', raw.rstrip("\r\n"))
+    if len(parts) != len(cells):
+        parts = ['"' + cell.replace('"', '""') + '"' for cell in cells]
+    for at, cell in changed.items():
+        quoted = parts[at].strip().startswith('"') or delimiter in cell or '"' in cell
+        parts[at] = '"' + cell.replace('"', '""') + '"' if quoted else cell
+    return delimiter.join(parts) + (raw[len(raw.rstrip("\r\n")) :] or header[len(header.rstrip("\r\n")) :])

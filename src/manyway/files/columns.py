@@ -12,12 +12,10 @@ import numpy as np
 
 from manyway.errors import InputError
 from manyway.files.arrays import Contents
-from manyway.files.tables import Table, find_column, plain, read_table
+from manyway.files.tables import LABEL_NAMES, TEXT_NAMES, Table, find_column, missing, plain, read_table
 from manyway.files.text import is_filled, is_number, listed
 
-LABEL_NAMES = ("label", "labels", "class", "class_name", "category", "target", "intent")
 _PERHAPS_LABELS = ("species", "taxon", "topic", "kategorie", "klasse", "art", "catégorie", "classe", "categoría")
-TEXT_NAMES = ("text", "sentence", "utterance", "query")
 _PERHAPS_MISSING = {"na", "n/a", "null", "none", "?", "-"}
 _ALIKE = str.maketrans("аеорсухіјѕԁһкмтвнαβεζηικμνορτυχ", "aeopcyxijsdhkmtbhabezhikmnoptyx")  # Cyrillic and Greek
 _ROW_NUMBERS = re.compile(
@@ -238,10 +236,8 @@ def _distinct(cells: Sequence[Any]) -> bool:
 
 def _are_codes(cells: Sequence[Any]) -> bool:
     # The first number of a column ends it: there may be thousands.
-    codes = (
-        isinstance(c, str) and _CODE.fullmatch(c) and not is_number_like(c) and not _DATE.fullmatch(c) for c in cells
-    )
-    return len(cells) > 1 and all(codes)
+    texts = (c if isinstance(c, str) and not is_number_like(c) and not _DATE.fullmatch(c) else "" for c in cells)
+    return len(cells) > 1 and all(map(_CODE.fullmatch, texts))
 
 
 def _are_numbered(name: str, cells: Sequence[Any]) -> bool:
@@ -425,14 +421,16 @@ def _assign(path: Path, table: Table, options: Options) -> tuple[list[int], int 
     left_out = [names[at] for at in free if at not in used and names[at].strip()]
     if left_out:
         what = f"texts, dates, ids or row numbers of {path.name} that are no features: {listed(left_out)}"
-        notes.append(f"{what}; keep one of numbers with `feature_columns`")
+        notes.append(f"{what}; keep one of numbers, or of yes and no, with `feature_columns`")
     return features, label, item, notes
 
 
 def _may_be_feature(table: Table, at: int) -> bool:
     name = table.names[at]
+    cells = [c for c in table.sample(at) if not missing(c) and str(c).strip().casefold() not in _PERHAPS_MISSING]
     named = is_id(name) or is_row_number(name) or name in table.index
-    return not named and (table.holds_lists(at) or any(map(is_number_like, table.sample(at))))
+    numbers = sum(map(is_number_like, cells))  # 4, f, r: kinds, of which one has the name of a number
+    return not named and (table.holds_lists(at) or 2 * numbers >= len(cells) > 0)
 
 
 def _like(path: Path, names: Sequence[str], taken: Collection[int | None], like: Sequence[str]) -> list[int]:

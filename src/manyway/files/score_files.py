@@ -11,11 +11,11 @@ import numpy as np
 from manyway.errors import InputError
 from manyway.files import tables
 from manyway.files.birdnet import is_birdnet, read_birdnet
-from manyway.files.columns import LABEL_NAMES, Options, is_id, read_columns, remarks_on_classes
+from manyway.files.columns import Options, is_id, read_columns, remarks_on_classes
 from manyway.files.files import check_input
 from manyway.files.score_json import read_score_json
 from manyway.files.scores import FILE, SCIENTIFIC, SOURCE, Pair, Scores, check_size, from_pairs, short_name
-from manyway.files.tables import TABLE_SUFFIXES, Rows, as_number, column, find_any, missing, read_rows
+from manyway.files.tables import LABEL_NAMES, TABLE_SUFFIXES, Rows, as_number, column, find_any, missing, read_rows
 from manyway.files.text import first_twice, listed, read_lines, shorten, suffix_of
 
 SCORE_SUFFIXES = (*TABLE_SUFFIXES, ".txt", ".json")
@@ -73,6 +73,9 @@ def _read_file(path: Path, options: Options) -> Scores:
         raise InputError(f"{path} has an unknown ending; scores come as {', '.join(SCORE_SUFFIXES)}.")
     if suffix == ".json":
         return read_score_json(check_input(path))
+    named = tables.read_table(path, rows=0).names if suffix == ".parquet" else ()
+    if named and not is_birdnet(named) and not _is_long(named, options):  # it is read once
+        return _read_wide(path, options)
     names, rows = read_rows(path)
     if is_birdnet(names):
         return read_birdnet(path, names, rows)
@@ -191,9 +194,14 @@ def _read_wide(path: Path, options: Options) -> Scores:
 
 
 def read_item_labels(path: Path, options: Options | None = None) -> dict[str, str]:
-    """Known labels of items: a table with the columns ``item`` and ``label``."""
+    """Known labels of items: a table with the columns ``item`` and ``label``.
+
+    Where it has a column ``reviewed``, as that of a review, labels without a ``yes`` in it are not known.
+    """
     options = options or Options()
     names, rows = read_rows(path)
+    seen = names.index("reviewed") if "reviewed" in names else len(names)
+    rows = ((place, cells) for place, cells in rows if [*cells, "yes"][seen] == "yes")
     of_label = column(path, names, *filter(None, (options.label_column, *LABEL_NAMES, "species")))
     of_item = column(path, names, *filter(None, (options.item_column, "item", *filter(is_id, names))))
     found = {item: label for item, label in _labels(path, rows, of_item, of_label).items() if label}

@@ -38,6 +38,10 @@ _HINT = (
     "write a number there, leave the column out with `ignore_columns` or all such rows with `skip_bad`, or say that it "
     "is the `label_column` or the `item_column` (texts need an `encoder`)."
 )
+_TRUTHS = dict.fromkeys(("yes", "y", "true", "t", "ja", "wahr", "oui", "vrai", "si", "sí"), 1.0)
+_TRUTHS |= dict.fromkeys(("no", "n", "false", "f", "nein", "falsch", "non", "faux"), 0.0)
+LABEL_NAMES = ("label", "labels", "class", "class_name", "category", "target", "intent")
+TEXT_NAMES = ("text", "sentence", "utterance", "query")
 Rows = Iterator[tuple[str, Sequence[Any]]]  # place ("line 3") and cells
 IsHeader = Callable[[Sequence[str]], bool | None]
 
@@ -156,7 +160,7 @@ class Table:
             return _stack(pyarrow.Table.from_arrays(columns, [str(at) for at in wanted]))
         if self._has_commas(wanted):
             self._read_commas()
-        named = [(self.names[at], enumerate(self._list(at, self.columns[at]))) for at in wanted]
+        named = [(self.names[at], enumerate(_without_words(self._list(at, self.columns[at])))) for at in wanted]
         return _narrow(np.array([[self._number(row, name, cell) for row, cell in cells] for name, cells in named]).T)
 
     def _has_commas(self, wanted: Sequence[int]) -> bool:
@@ -352,18 +356,23 @@ def read_table(
     return table
 
 
+def _without_words(cells: list[Any]) -> list[Any]:
+    """A column of yes and no as one of 1 and 0; any other as it is.
+
+    >>> _without_words(["Yes", "no", ""]), _without_words(["1.5", "no"])
+    ([1.0, 0.0, ''], ['1.5', 'no'])
+    """
+    first = next((cell for cell in cells if not missing(cell)), None)
+    found = [_TRUTHS.get(str(cell).strip().casefold(), cell) for cell in cells] if isinstance(first, str) else cells
+    return cells if any(cell is old and not missing(old) for cell, old in zip(found, cells, strict=True)) else found
+
+
 def read_rows(path: Path) -> tuple[Sequence[str], Rows]:
     """The names of the columns, and the rows, of a table or a .txt file of that kind."""
     if suffix_of(path) not in (*TABLE_SUFFIXES, ".txt"):
         raise InputError(f"{path} has an unknown ending; tables come as {', '.join(TABLE_SUFFIXES)}.")
-    if suffix_of(path) == ".parquet" and path.is_file():  # names alone are often enough
-        return read_table(path, rows=0).names, _rows(path)
     table = read_table(path)
     return table.names, table.rows()
-
-
-def _rows(path: Path) -> Rows:
-    yield from read_table(path).rows()
 
 
 def one_row_per_class(path: Path, rows: Rows, at: int) -> Iterator[tuple[str, str, Sequence[Any]]]:
@@ -436,7 +445,8 @@ def _open_excel(path: Path, sheet: str | None, count: int | None) -> Table:
         book = openpyxl.load_workbook(path, read_only=True, data_only=True)
         names = [page.title for page in book.worksheets]
         shown = [page.title for page in book.worksheets if page.sheet_state == "visible"] or names
-        chosen = shown[0] if sheet is None else next((n for i, n in enumerate(names, 1) if sheet in (n, str(i))), None)
+        first = next((name for name in shown if len(shown) > 1 and _is_table(book[name])), shown[0])
+        chosen = first if sheet is None else next((n for i, n in enumerate(names, 1) if sheet in (n, str(i))), None)
         if chosen is None:
             raise InputError(f"{path} has no sheet '{sheet}'; {nearest(str(sheet), names)}")
         book[chosen].reset_dimensions()  # what the file says about its size may be wrong
@@ -453,11 +463,22 @@ def _open_excel(path: Path, sheet: str | None, count: int | None) -> Table:
     used = [at for at in range(width) if header[at] is not None or any(cells[at] is not None for _, cells in rows)]
     titles = ["" if header[at] is None else str(header[at]).strip() for at in used]
     columns = [[cells[at] for _, cells in rows] for at in used]
-    note = f"the first sheet of {path.name} is read ('{chosen}'); choose another with `sheet`"
-    notes = [note] if len(names) > 1 and sheet is None else []
+    others = [name for name in names if name != chosen and sheet is None]
+    read = f"the sheet '{chosen}' of {path.name} is read, not {listed(others, 3)}; choose another with `sheet`"
+    notes = [read] if others else []
     if formulas:
         notes.append(f"{path.name} has formulas that were never computed: their cells are empty; save it in Excel once")
     return Table(path, titles, columns, numbers=[number for number, _ in rows], notes=notes)
+
+
+def _is_table(page: Any) -> bool:
+    """Whether a sheet of Excel looks like a table, not like notes: three columns, numbers, or a name of a column."""
+    page.reset_dimensions()
+    rows = [[*filter(text.is_filled, row)] for row in page.iter_rows(max_row=SAMPLE, values_only=True)]
+    cells = list(itertools.chain(*rows))
+    named = any(str(cell).strip().casefold() in ("item", *LABEL_NAMES, *TEXT_NAMES) for cell in cells)
+    numbers = sum(isinstance(cell, int | float) for cell in cells)
+    return max(map(len, rows), default=0) > 2 or named or 0 < len(cells) <= 2 * numbers + 2
 
 
 def _as_shown(cell: Any) -> Any:
@@ -493,7 +514,8 @@ def _open_parquet(path: Path, rows: int | None) -> Table:
                 start = [] if rows is None else list(itertools.islice(file.iter_batches(rows), 1))
                 table = pyarrow.Table.from_batches(start) if start else file.read()
         table.validate(full=True)
-        letters = sum(map(_letters, table.columns))
+        few = most_unpacked(packed) // max(1, len(texts))
+        letters = sum(_letters(column, few) for column in table.columns)
         if letters > most_unpacked(packed):
             raise ValueError(f"its texts unpack to {letters:,} bytes, far more than its size")
         stored = json.loads((table.schema.metadata or {}).get(b"pandas", b"{}"))
@@ -502,13 +524,15 @@ def _open_parquet(path: Path, rows: int | None) -> Table:
         return Table(path, [str(name) for name in table.column_names], table.columns, index=names)
 
 
-def _letters(column: Any) -> int:
-    """The number of bytes of a dictionary of texts when it is unfolded."""
-    import pyarrow.compute as compute
-
+def _letters(column: Any, few: int) -> int:
+    """The number of bytes of a dictionary of texts when it is unfolded; 0 where it cannot be more than ``few``."""
     kind = column.type
     if not str(kind).startswith("dictionary<values=") or str(kind.value_type) not in ("string", "binary"):
         return 0
+    if sum(len(chunk) * chunk.dictionary.nbytes for chunk in column.chunks) <= few:
+        return 0
+    import pyarrow.compute as compute  # it takes a tenth of a second
+
     lengths = (compute.binary_length(chunk.dictionary).take(chunk.indices) for chunk in column.chunks)
     return sum(compute.sum(found).as_py() or 0 for found in lengths)
 
@@ -522,12 +546,10 @@ def as_number(
     where: Path | str, place: str, name: str, cell: Any, decimal: str | None = None, hint: str = "write a number."
 ) -> float:
     """A cell as a finite number. ``decimal`` is the sign that texts use; None: a point, or a comma where it fits."""
-    number: Any = cell
-    if cell is None or (isinstance(cell, str) and not cell.strip()):
+    if not text.is_filled(cell):
         raise InputError(f"Column '{name}' of {where} is empty in {place}; {hint}")
-    if isinstance(cell, str):
-        sign = decimal or ("," if "," in cell and text.is_number(cell, ",") else ".")
-        number = text.number_in(cell, sign)
+    sign = decimal or ("," if isinstance(cell, str) and text.is_number(cell, ",") and "," in cell else ".")
+    number: Any = text.number_in(cell, sign) if isinstance(cell, str) else cell
     if isinstance(number, bool) or not isinstance(number, int | float | Decimal):
         raise InputError(f"Column '{name}' of {where} is not all numbers ({place} has {shorten(cell)}); {hint}")
     if not -_LARGEST <= number <= _LARGEST:
@@ -546,8 +568,7 @@ def _is_plain(column: Any) -> bool:
 
     if isinstance(column, list) or column.null_count:
         return False
-    tests = (kinds.is_floating, kinds.is_integer, kinds.is_boolean, kinds.is_decimal)
-    return any(test(column.type) for test in tests)
+    return any(is_(column.type) for is_ in (kinds.is_floating, kinds.is_integer, kinds.is_boolean, kinds.is_decimal))
 
 
 def _stack(table: Any) -> np.ndarray[Any, Any]:
@@ -571,8 +592,7 @@ def _numbers(column: Any) -> np.ndarray[Any, Any]:
     import pyarrow.types as kinds
 
     if not len(column) or not (kinds.is_floating(column.type) or kinds.is_integer(column.type)):
-        converted: np.ndarray[Any, Any] = column.to_numpy(zero_copy_only=False)
-        return converted
+        return np.asarray(column.to_numpy(zero_copy_only=False))
     kind = np.dtype(column.type.to_pandas_dtype())
     return np.frombuffer(column.buffers()[1], kind, len(column), column.offset * kind.itemsize)
 

@@ -18,6 +18,7 @@ from manyway.methods.evidence.from_scores import SEVERAL, find_kind, log_odds, l
 IN_MEMORY_BYTES = 2**28  # more assignments than this are computed block by block, where the method can
 AT_MOST_BYTES = 2**30  # more than this never fit
 _BLOCK_BYTES = 2**27
+UNKNOWN = "unknown"  # the label of items of none of the classes
 Named = Items | Scores  # what has names and cells of its own
 
 
@@ -273,9 +274,9 @@ def _known_scores(scores: Scores, labels: Mapping[str, str] | None, place_of: Ma
     found = []
     for row, name in enumerate(scores.names):
         label = given.get(name, None if scores.labels is None else scores.labels[row])
-        if label is not None and label not in place_of:
+        if label not in (None, UNKNOWN) and label not in place_of:
             _not_among("class", label, list(place_of))
-        found.append(-1 if label is None else place_of[label])
+        found.append(place_of.get(label or "", -1))
     return torch.tensor(found, dtype=torch.int64)
 
 

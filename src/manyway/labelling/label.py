@@ -13,9 +13,9 @@ from torch import Tensor
 from manyway.core import Answered, Joined, Solution, Tally, number_unknown
 from manyway.errors import InputError, nearest
 from manyway.files import FILE, SOURCE, Scores, check_output
-from manyway.labelling.batch import Batch, Named
+from manyway.labelling.batch import UNKNOWN, Batch, Named
 from manyway.labelling.outputs import TABLE, write_format
-from manyway.labelling.table import UNKNOWN, LevelAnswer, Row, write_table
+from manyway.labelling.table import LevelAnswer, Row, write_table
 from manyway.labelling.taxonomy import Levels, answer_at_least
 from manyway.methods import DEFAULT_METHOD, get_method
 

@@ -15,8 +15,8 @@ from manyway.core import Solution
 from manyway.errors import InputError, nearest
 from manyway.files import AnyPath, atomic_write, find_any, shorten, suffix_of
 from manyway.files.scores import FILE, SCIENTIFIC, SOURCE, Scores, box_of, number_of
-from manyway.labelling.batch import Batch
-from manyway.labelling.table import UNKNOWN, Inputs, Row, remember, write_rows
+from manyway.labelling.batch import UNKNOWN, Batch
+from manyway.labelling.table import Inputs, Row, remember, write_rows
 
 TABLE, INPUT, CAMTRAP, PRESENCE = FORMATS = ("table", "input", "camtrap-dp", "presence")
 _SITES = ("deploymentID", "deployment", "deployment_id", "locationID", "location", "site", "station", "camera")
@@ -108,8 +108,9 @@ def _write_back(output: Path, batch: Batch, solution: Solution, least: float, in
     folder = Path(os.path.commonpath([path.parent for path in texts]))
     for path, text in texts.items():
         target = output / path.relative_to(folder) if SOURCE in scores.carried else output
+        encoding = "utf-8-sig" if path.read_bytes().startswith(b"\xef\xbb\xbf") else "utf-8"
         with atomic_write(target, inputs) as temporary:
-            temporary.write_text(text, encoding="utf-8", newline="")
+            temporary.write_text(text, encoding=encoding, newline="")
         remember(target)
     return []
 

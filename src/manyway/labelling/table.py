@@ -19,7 +19,6 @@ Inputs = Iterable[AnyPath | None]  # files and folders that must not be written 
 Rows = Iterable[Sequence[Any]]  # cells
 DEFAULT_OUTPUT = Path("labels.csv")
 _FIRST_COLUMNS = ("item", "label", "probability")
-UNKNOWN = "unknown"  # the label of items of none of the classes
 WRITTEN = (".csv", ".tsv", ".parquet", ".jsonl", ".xlsx")
 _EXCEL_ROWS, _EXCEL_LETTERS, _EXCEL_EXACT = 2**20, 2**15 - 1, 10**15  # the limits of Excel
 _NOT_IN_EXCEL = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\ud800-\udfff\ufffe\uffff]")

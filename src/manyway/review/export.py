@@ -11,6 +11,7 @@ from typing import Any
 
 from manyway.errors import InputError
 from manyway.files import AnyPath, check_output, match_columns
+from manyway.labelling.batch import UNKNOWN
 from manyway.labelling.table import WRITTEN, write_rows
 from manyway.review.data import TEXTS
 from manyway.review.session import NO_CLASS, OPEN, Session
@@ -18,7 +19,7 @@ from manyway.review.session import NO_CLASS, OPEN, Session
 Find = Callable[[str, int], Path | bytes | None]  # ("examples" or "items", row) -> the file or content of a picture
 _Picture = tuple[str, str, str, int]  # its label and its name, and what finds it: "examples" or "items", and the row
 _LONGEST = 200  # bytes of a file name
-_HEADER = ("item", "label", "probability", "reviewed", "label_2", "probability_2", "comment")
+_HEADER = ("item", "label", "probability", "reviewed", "label_2", "probability_2", "comment", "unknown", "group")
 
 
 def export_labels(session: Session, path: AnyPath) -> int:
@@ -28,8 +29,8 @@ def export_labels(session: Session, path: AnyPath) -> int:
     ----------
     session : Session
     path : path-like
-        A .csv, .tsv, .parquet or .jsonl file. ``reviewed`` is ``yes``, ``no``, or ``unknown`` for an item that a person
-        has marked as unknown; its label is empty then. The items' own columns come last.
+        A .csv, .tsv, .parquet or .jsonl file. The label of unknown items is ``unknown``. Where items may be unknown,
+        the columns ``unknown`` and ``group`` are those of ``manyway label``. The items' own columns come last.
 
     Returns
     -------
@@ -38,22 +39,24 @@ def export_labels(session: Session, path: AnyPath) -> int:
     """
     path = _table(path)
     own = {name: [*cells, *[None] * len(session.answers)] for name, cells in session.data.items.carried.items()}
+    header = _HEADER if session.data.open_set else _HEADER[:-2]
     with session.lock:
-        n = len(session.answers)
-        rows = [[*_label_row(session, row), *(cells[row] for cells in own.values())] for row in range(n)]
-    write_rows(path, [*_HEADER, *(f"given_{name}" if name in _HEADER else name for name in own)], rows)
+        found = [_label_row(session, row)[: len(header)] for row in range(len(session.answers))]
+        rows = [[*first, *(cells[row] for cells in own.values())] for row, first in enumerate(found)]
+    write_rows(path, [*header, *(f"given_{name}" if name in header else name for name in own)], rows)
     return len(rows)
 
 
 def _label_row(session: Session, row: int) -> list[Any]:
     number, probability = session.chosen(row)
-    answer = session.answers[row]
-    reviewed = {OPEN: "no", NO_CLASS: "unknown"}.get(answer, "yes")
+    reviewed, group = session.answers[row] != OPEN, session.groups[row]
     pairs = zip(session.best[row], session.probabilities[row], strict=True)
     name, second = next(((session.classes[k], p) for k, p in pairs if k != number), ("", 0.0))
-    label = "" if number == NO_CLASS else session.classes[number]
-    comment = session.comments[row]
-    return [session.data.names[row], label, round(probability, 4), reviewed, name, round(second, 4), comment]
+    guessed = UNKNOWN if reviewed or group >= 0 else ""  # nothing is suggested for what could not be read
+    label = guessed if number == NO_CLASS else session.classes[number]
+    first = [session.data.names[row], label, round(probability, 4), "yes" if reviewed else "no", name, round(second, 4)]
+    unknown = float(number == NO_CLASS) if reviewed else session.unknown[row]
+    return [*first, session.comments[row], round(unknown, 4), None if reviewed or group < 0 else group]
 
 
 def export_examples(session: Session, path: AnyPath, find: Find | None = None) -> int:
@@ -139,7 +142,7 @@ def export_folders(session: Session, path: AnyPath, find: Find, *, copy: bool = 
     """
     with session.lock:
         chosen = [session.chosen(row)[0] for row in range(len(session.answers))]
-        labels = ["unknown" if number == NO_CLASS else session.classes[number] for number in chosen]
+        labels = [UNKNOWN if number == NO_CLASS else session.classes[number] for number in chosen]
     pictures = [(label, session.data.names[row], "items", row) for row, label in enumerate(labels)]
     there = [one for one in pictures if find("items", one[3]) is not None]
     _write_folders(Path(path), there, find, copy=copy)

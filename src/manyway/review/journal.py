@@ -16,9 +16,8 @@ from typing import IO, Any, NamedTuple
 from manyway.errors import InputError
 from manyway.files.files import atomic_write
 
-LABEL, UNKNOWN, CLEAR, COMMENT, UNDO, REDO, CHECK = KINDS = (
-    "label", "unknown", "clear", "comment", "undo", "redo", "check",
-)  # fmt: skip
+KINDS = ("label", "unknown", "clear", "comment", "undo", "redo", "check")
+LABEL, UNKNOWN, CLEAR, COMMENT, UNDO, REDO, CHECK = KINDS
 _FORMAT = "manyway review 2"
 _START, _MIDDLE = b'{"check":"', b'","entry":'
 _DIGITS = 32  # of a checksum

@@ -47,8 +47,7 @@ class Session:
         self._number = {name: k for k, name in enumerate(self.classes)}  # names that differ are two classes
         self.n_catalogue = len(self.classes)
         n = len(data.names)
-        self.answers = [OPEN] * n
-        self.comments = [""] * n
+        self.answers, self.comments = [OPEN] * n, [""] * n
         self.best: list[list[int]] = [[] for _ in range(n)]  # numbers of classes, most probable first
         self.probabilities: list[list[float]] = [[] for _ in range(n)]
         self.unknown = [0.0] * n  # the probability of being unknown
@@ -289,9 +288,8 @@ class Session:
 
     def _class_number(self, name: str) -> int:
         if name not in self._number:
-            self._number[name] = len(self.classes)
             self.classes.append(name)
-        return self._number[name]
+        return self._number.setdefault(name, len(self.classes) - 1)
 
     def _set(self, action: Action, answers: Mapping[int, Any]) -> None:
         self.version += 1

@@ -17,6 +17,7 @@ from manyway.files import TABLE_SUFFIXES, suffix_of
 
 MAX_TOTAL = 64 * 2**30  # bytes when unpacked; the largest data set of the paper (tiered) is about 30 GB
 MAX_FILE = 256 * 2**20  # bytes of one picture
+_BOXED, _CLOSE = 480, 160  # pixels of a picture that is decoded for its box, and of one that shows the box closely
 MAX_RATIO = 200  # unpacked / packed; pictures are compressed already, so the ratio is near 1 (bitmaps: tens)
 
 
@@ -156,18 +157,23 @@ def _below(folder: Path, name: str) -> str:
 def thumbnail(data: bytes, size: int, box: tuple[float, ...] | None = None) -> bytes:
     """A picture as a JPEG file of at most ``size`` pixels on its longer side, turned as its orientation flag says.
 
-    ``box`` is drawn: left, top, width and height in parts of the picture.
+    ``box`` is drawn: left, top, width and height in parts of the picture. A picture of up to 160 pixels shows the box
+    and as much around it: animals are often small.
     """
     from PIL import Image, ImageDraw
 
-    picture, _ = read_picture(data, 3, size)
-    picture.thumbnail((size, size), Image.Resampling.LANCZOS)
+    picture, _ = read_picture(data, 3, size if box is None else max(size, _BOXED))
     if box is not None:
+        w, h = picture.size
         left, top, width, height = (part * picture.size[at % 2] for at, part in enumerate(box))
-        right, bottom = max(left, min(left + width, picture.width - 1)), max(top, min(top + height, picture.height - 1))
-        pen = ImageDraw.Draw(picture)
-        for colour, line in (("black", 1 + size // 160), ("yellow", size // 160)):  # seen on dark and on light
-            pen.rectangle((left, top, right, bottom), outline=colour, width=line)
+        corners = left, top, max(left, min(left + width, w - 1)), max(top, min(top + height, h - 1))
+        reach = max(width, height, 16) if size <= _CLOSE else max(w, h)
+        pen, line = ImageDraw.Draw(picture), max(2, round(4 * min(reach, max(w, h) / 2) / size))
+        for colour, wide in (("black", line + 1), ("yellow", line)):  # seen on dark and on light
+            pen.rectangle(corners, outline=colour, width=wide)
+        x, y, reach = map(round, (left + width / 2, top + height / 2, reach))
+        picture = picture.crop((max(0, x - reach), max(0, y - reach), min(w, x + reach), min(h, y + reach)))
+    picture.thumbnail((size, size), Image.Resampling.LANCZOS)
     file = io.BytesIO()
     picture.save(file, "JPEG", quality=88)
     return file.getvalue()

@@ -48,7 +48,6 @@ experiments", Statistical Applications in Genetics and Molecular Biology, 2004.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from functools import cached_property
 from typing import NamedTuple
 
 import torch
@@ -96,7 +95,9 @@ class FirstStep:
 
     def __call__(self, rows: Tensor) -> Tensor:
         """[t, n, d] from rows [t, n, d], or [m, d] where the step serves all tasks."""
-        sized, levelled, scaled, united = self._done
+        flags = (self.size.flatten() != 1, self.levels, self.scaled, self.unit)
+        # The part of the tasks that have each; a GPU is asked once.
+        sized, levelled, scaled, united = torch.stack([one.double().mean() for one in flags]).tolist()
         if sized:
             rows = rows * (self.size if rows.ndim == 3 else self.size[0])
         if levelled:
@@ -111,12 +112,6 @@ class FirstStep:
             short = short * (rows.square().mean(-1, keepdim=True).sqrt() / _FAR).clamp(1, _LONGEST)
         return short if united == 1 else torch.where(_like(self.unit), short, rows)
 
-    @cached_property
-    def _done(self) -> list[float]:
-        """In which part of the tasks sizes, levels, scales and lengths change. A pile is asked in every block."""
-        of_each = (self.size.flatten() != 1, self.levels, self.scaled, self.unit)
-        return torch.stack([one.expand(len(self.way)).double().mean() for one in of_each]).tolist()
-
     def apply(self, tasks: Tasks) -> Tasks:
         """The tasks with all rows changed."""
         if len(self.way) < tasks.n_tasks or tasks.n_tasks == 1:
@@ -128,12 +123,7 @@ class FirstStep:
         return dense(tasks, self)
 
     def __getitem__(self, which: slice | Tensor) -> FirstStep:
-        return FirstStep(*(one[which] for one in self.values))
-
-    @property
-    def values(self) -> tuple[Tensor, ...]:
-        """The fields."""
-        return self.way, self.levels, self.middle, self.factor, self.size
+        return FirstStep(*(one[which] for one in vars(self).values()))
 
 
 def _like(flags: Tensor) -> Tensor:
@@ -167,8 +157,9 @@ def choose(tasks: Tasks, constants: Constants, metric: bool = True) -> FirstStep
             some = which[first : first + at_once]
             one = tasks[some]
             parts.append(_tried(one.support, one.support_labels, counts[some], chosen[some], constants, metric))
-        found = map(torch.cat, zip(*(part.values for part in parts), strict=True))
-        chosen = FirstStep(*(one.index_copy(0, which, new) for one, new in zip(chosen.values, found, strict=True)))
+        found = map(torch.cat, zip(*(vars(part).values() for part in parts), strict=True))
+        old = vars(chosen).values()
+        chosen = FirstStep(*(one.index_copy(0, which, new) for one, new in zip(old, found, strict=True)))
     chosen = chosen if base_mean is None else _with_base_mean(chosen, base_mean)
     return replace(chosen, size=size.expand_as(chosen.size))
 
@@ -335,7 +326,7 @@ def _tried(
         best = torch.where(better.any(0), total.argmin(0), seen.way)
         usable = stacked.isfinite().all(-1).gather(0, best[None])[0]  # single values may be far too large for some ways
         best = torch.where(usable, best, _UNIT)
-    fields = map(torch.stack, zip(*(step.values for step in steps), strict=True))
+    fields = map(torch.stack, zip(*(vars(step).values() for step in steps), strict=True))
     rows_ = torch.arange(n_tasks, device=best.device)
     return FirstStep(*(field[best, rows_] for field in fields))
 

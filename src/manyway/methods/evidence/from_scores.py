@@ -52,7 +52,7 @@ from manyway.errors import InputError
 from manyway.methods.calibration.temperature_scaling import balanced_weights, fit_scaling, rescale
 from manyway.methods.evidence.groups import independent_part, stride
 from manyway.methods.evidence.likelihood import Blend, Scores
-from manyway.methods.evidence.prior import SURE
+from manyway.methods.evidence.prior import SURE, Presence, remainders
 from manyway.methods.evidence.queries import excluded
 from manyway.methods.evidence.schedule import Parameters, Schedule
 from manyway.methods.evidence.search import Dense, search
@@ -450,7 +450,7 @@ def held_out(likelihood: Tensor, parameters: Parameters) -> tuple[Tensor, Tensor
     schedule = parameters.constants
     prior = parameters.prior(n_query, likelihood[:1, 0])
     found = search(Dense.of(likelihood), prior, parameters).queries
-    presence = found.presence
+    presence = Presence.of(found.u, remainders(found.u))
     alpha = prior.best(presence).view(-1, 1, 1)
     others = ((presence.masses.unsqueeze(1) - found.u).clamp_min(0) + alpha) / (n_query - 1 + n_classes * alpha)
     predicted = (likelihood + others.log()).logsumexp(-1) + log(n_classes)

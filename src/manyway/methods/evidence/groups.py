@@ -40,7 +40,7 @@ from manyway.methods.evidence.search import Dense
 
 _MOST_TRIED = 1 << 24  # numbers: fewer queries are looked at where they could be of very many classes
 _MOST_COMPARED = 2048  # queries that are compared with each other
-_MOST_FEATURES, _MOST_NEAR = 256, 4  # features that are compared first, and pairs per query that are compared again
+_MOST_FEATURES = 256  # that are compared first
 _MOST_PAIRS = 1 << 25  # of queries that are compared for a review: limits memory and time
 _MOST_QUERIES = 512  # evenly spaced: enough to fit one number
 _LOG_POWERS = (-1.5, 0.75, 46)  # the values that are tried: lowest, highest, number
@@ -167,13 +167,9 @@ def copies(queries: Held, schedule: Schedule) -> Tensor:
     placed = sample(queries, stride)[0]
     part = schedule.near_copy ** max(1.0, 16 / placed.shape[-1])
     limit = (part * queries.of.usual_distance(placed)).view(-1, 1, 1)
-    # Those of some features are no larger, and tell almost all pairs.
     near: Tensor = distances_between(placed[..., :: ceil(placed.shape[-1] / _MOST_FEATURES)]) <= limit
-    task, one, other = near.nonzero().unbind(1)
-    if len(task) > _MOST_NEAR * near[0, 0].numel():
+    if int(near.sum()) > near[..., 0].numel():  # distances in some features are no larger, and tell that none is near
         near = distances_between(placed) <= limit
-    else:
-        near[task, one, other] = (placed[task, one] - placed[task, other]).square().sum(-1) <= limit[task, 0, 0]
     return (near.sum((1, 2)) / placed.shape[1] - 1).clamp_min(0).mul(stride).add(1)
 
 

@@ -234,11 +234,6 @@ class Dense:
         weights = torch.as_tensor(counted, dtype=likelihood.dtype, device=likelihood.device)
         return Dense(likelihood, weights.expand(*likelihood.shape[:2], 1), torch.empty_like(likelihood))
 
-    @property
-    def presence(self) -> Presence:
-        """What the assignments say about the number of queries of each class."""
-        return Presence.of(self.u, remainders(self.u))
-
     def begin(self, sharpness: float) -> Presence:
         return self._assign(lambda likelihood, u: (likelihood * sharpness).softmax(-1))[0].presence
 

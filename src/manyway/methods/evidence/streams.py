@@ -248,19 +248,17 @@ def _put_together(alone: Solution, parts: list[tuple[Tensor, dict[str, Any]]]) -
     """
     if not parts:
         return alone
-    whole = len(parts[0][0]) == len(alone.n_iter)
-    kept = parts[0][1] if whole else _plain(alone)
+    kept = _plain(alone)
 
     def prototypes() -> Any:
-        values: Any = parts[0][1]["prototypes"]() if whole else alone.prototypes
-        for rows, part in parts if isinstance(values, Tensor) and not whole else ():
+        values: Any = alone.prototypes
+        for rows, part in () if values is None else parts:
             values = values.index_copy(0, rows, part["prototypes"]())
         return values
 
-    for rows, part in () if whole else parts:
+    for rows, part in parts:
         for name, values in kept.items():
             both = _stacked([values, part[name].to(values)])
             kept[name] = both[: len(values)].index_copy(0, rows, both[len(values) :])
-    objective = parts[0][1]["objective"] if whole else None
-    tensors = {name: value for name, value in kept.items() if isinstance(value, Tensor) and name != "objective"}
-    return _solution(tensors, make_prototypes=prototypes, objective=objective, counting=alone.counting)
+    objective = parts[0][1]["objective"] if len(parts[0][0]) == len(alone.n_iter) else None
+    return _solution(kept, make_prototypes=prototypes, objective=objective, counting=alone.counting)

@@ -158,7 +158,7 @@ export function openClasses(model, take) {
     ...cells(one).map((text) => make("td", {}, String(text)))));
   find("classes-list").replaceChildren(...rows);
   const there = model.summary().filter(({ number, count: n }) => n && number !== NO_CLASS).length;
-  find("classes-about").textContent = `${count(there, "class", "classes")} of ${model.classes.length.toLocaleString("en")} have items.`;
+  find("classes-about").textContent = `${count(there, "class", "classes")} of ${model.classes.length.toLocaleString("en")} have items.${model.openSet ? ` About ${count(Math.round(model.expectedUnknown()), "item")} of ${model.n.toLocaleString("en")} are expected to be unknown.` : ""}`;
   showFromTheTop(find("classes"));
 }
 

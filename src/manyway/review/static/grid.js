@@ -252,7 +252,8 @@ export class Grid {
     const second = model.suggestions(row)[model.unknownGroup[row] >= 0 ? 0 : 1];
     const rival = model.kind !== "pictures" && second && second.probability >= 0.02 ? `or ${model.label(second.number)}` : (model.taken[row] ?? "").slice(5, 16);
     const label = model.label(number);
-    const is = model.moved(row) ? `→ ${label}` : changed ? `was ${model.label(model.was[row])}` : open ? rival : number === NO_CLASS ? "unknown" : "reviewed";
+    const odd = model.by === "unknown" && number !== NO_CLASS ? `? ${percent(model.unknown[row])} %` : "";
+    const is = model.moved(row) ? `→ ${label}` : changed ? `was ${model.label(model.was[row])}` : open ? odd || rival : number === NO_CLASS ? "unknown" : "reviewed";
     says.textContent = model.comment[row] ? `✎ ${is}` : is;
     element.classList.toggle("moved", model.moved(row));
     const state = open ? (known ? `suggested ${label}, ${percent(model.probability(row))} per cent` : "no suggestion") : `reviewed, ${label}`;

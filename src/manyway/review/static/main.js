@@ -98,6 +98,7 @@ function redraw() {
 // --- what the keys and buttons do
 
 function give(rows, labels) {
+  if (!rows.includes(grid.current)) grid.go(rows[0]); // the group that was named: the next one follows it
   const next = grid.nextOpen(rows);
   if (next >= 0) grid.go(next);
   actions.send({ kind: "label", rows, labels });

@@ -64,6 +64,8 @@ export class Model {
       if (this.suggestions(row).map(({ number }) => number).join() !== before[1]) this.listed[row] = performance.now();
       this.stamp[row] += 1;
     }
+    this.sizes = new Map(); // of the groups of unknown items
+    this.unknownGroup.forEach((group, row) => this.isOpen(row) && this.sizes.set(group, 1 + (this.sizes.get(group) ?? 0)));
     return changed;
   }
 
@@ -84,9 +86,13 @@ export class Model {
     return number === NO_CLASS ? "Unknown" : visible(this.classes[number]);
   }
 
-  /** Whether an item stands in a group that it no longer belongs to: it stays where it is until the page is sorted again. */
+  /**
+   * Whether an item stands in a group that it no longer belongs to: it stays where it is until the page is sorted again.
+   * Groups of unknown items are numbered anew with every answer, which moves nothing.
+   */
   moved(row) {
-    return this.place[row].key !== this.keyOf(row);
+    const [then, now] = [this.place[row].key, this.keyOf(row)];
+    return then !== now && !(then.startsWith("unknown") && now.startsWith("unknown"));
   }
 
   /** The probability of the suggestion; 0 where there is none. */
@@ -104,7 +110,8 @@ export class Model {
   keyOf(row) {
     if (this.answer[row] === OPEN) {
       if (this.unread[row] !== undefined) return "unread";
-      if (this.unknownGroup[row] >= 0) return `unknown ${this.unknownGroup[row]}`;
+      const group = this.unknownGroup[row];
+      if (group >= 0) return this.sizes.get(group) > 1 ? `unknown ${group}` : "unknown alone";
     }
     const number = this.number(row);
     return number === NO_CLASS ? "none" : `class ${number}`;
@@ -127,13 +134,14 @@ export class Model {
   title(group) {
     if (group.key === "none") return "Unknown";
     if (group.key === "unread") return "Could not be read";
+    if (group.key === "unknown alone") return "Unknown, each alone";
     if (group.key.startsWith("unknown")) return `New group ${1 + Number(group.key.slice(8))}`;
     return this.label(group.number);
   }
 
-  /** Whether the group is of unknown items and can be named. */
+  /** Whether the group is of unknown items that may be one class. */
   nameable(group) {
-    return group.key === "none" || group.key.startsWith("unknown");
+    return group.key === "none" || /^unknown \d/u.test(group.key);
   }
 
   isOpen(row) {
@@ -157,8 +165,14 @@ export class Model {
     return 1 - open.reduce((sum, row) => sum + this.probability(row), 0) / open.length;
   }
 
-  /** Least certain group first, groups of unknown items last; in a group the open items first, by doubt. */
+  /** How many items are expected to be unknown. */
+  expectedUnknown() {
+    return this.answer.reduce((sum, answer, row) => sum + (answer === OPEN ? this.unknown[row] : Number(answer === NO_CLASS)), 0);
+  }
+
+  /** Least certain group first, groups of unknown items last, or first where these are asked for; open items first, by doubt. */
   sort() {
+    this.stamp = this.stamp.map((stamp) => stamp + 1); // what is said below an item depends on the order
     const found = new Map();
     for (let row = 0; row < this.n; row += 1) this.#into(found, row);
     this.groups = [...found.values()];
@@ -185,7 +199,7 @@ export class Model {
   #rank(group) {
     if (group.key === "none") return [4, 0];
     if (group.key === "unread") return [3, 0];
-    if (group.key.startsWith("unknown")) return [2, Number(group.key.slice(8))];
+    if (group.key.startsWith("unknown")) return [this.by === "unknown" ? -1 : 2, group.key === "unknown alone" ? Infinity : Number(group.key.slice(8))];
     if (this.by === "unknown") return [0, -Math.max(...group.items.map((row) => (this.isOpen(row) ? this.unknown[row] : 0)))];
     const doubt = this.doubt(group);
     return doubt < 0 ? [1, 0] : [0, -doubt];

@@ -78,13 +78,14 @@ export class Panel {
   #suggestions(row) {
     const { model } = this;
     const list = make("ol", { class: "suggestions", "aria-label": "Suggestions" });
-    model.suggestions(row).forEach(({ number, probability }, at) => {
-      const [example] = model.kind === "pictures" ? model.examples(number, 1) : [];
+    const found = model.suggestions(row).map((one) => ({ ...one, example: model.kind === "pictures" ? model.examples(one.number, 1)[0] : undefined }));
+    const pictures = found.some(({ example }) => example);
+    found.forEach(({ number, probability, example }, at) => {
       const bar = make("i", { class: "bar", "aria-hidden": "true" });
       bar.style.transform = `scaleX(${probability})`;
       const button = make("button", { type: "button", onclick: () => this.actions.take(at), "aria-keyshortcuts": String(at + 1) },
         make("kbd", { "aria-hidden": "true" }, String(at + 1)),
-        example ? make("span", { class: "example" }, picture(model.picture(example.which, example.row, 160))) : null,
+        pictures ? make("span", { class: "example" }, example ? picture(model.picture(example.which, example.row, 160)) : "") : null,
         make("span", { class: "label" }, ...breakable(model.label(number))),
         make("span", { class: "p" }, percent(probability)), bar);
       if (model.answer[row] === number) button.setAttribute("aria-current", "true");
