@@ -56,7 +56,7 @@ class OfScores:
     scores_anneal_from: float = 0.9
     scores_anneal_steps: int = 5
     # The least and most part of evidence in the blend, which is 1 − w between, and at most so many times 1 − w; and in
-    # its confidence. With 0.7 always, 8 of 1,786 batches of 36 classifiers lose more than 5.5 points, instead of 2.
+    # its confidence. With 0.7 always, 8 of 1,786 batches of 30 classifiers lose more than 5.5 points, instead of 2.
     scores_share: tuple[float, float, float] = (0.5, 0.7, 2.0)
     scores_trust: float = 0.75
     # ln of how many times as probable the others make an item, on average: below the first value all classes seem to
