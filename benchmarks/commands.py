@@ -28,7 +28,7 @@ MANYWAY = [sys.executable, "-m", "manyway"]
 LISTING = """
 import atexit, gc  # as the command itself does
 atexit.register(gc.freeze)
-gc.set_threshold(10_000, *gc.get_threshold()[1:])
+gc.set_threshold(50_000, *gc.get_threshold()[1:])
 from pathlib import Path
 from manyway.encoding.datasets.sources import open_source
 

@@ -26,7 +26,7 @@ import torch
 from benchmarks.measure import show
 from manyway import FeatureSet, Tasks, TaskSpec, sample_tasks, solve
 from manyway.bench.data import find_features, find_strangers
-from manyway.evaluation.metrics import METRICS, auroc, rejected, unknown_groups, whole_accuracy
+from manyway.evaluation.metrics import METRICS, auroc, ordered_accuracy, rejected, unknown_groups, whole_accuracy
 from manyway.evaluation.scorers import SCORERS
 
 SETS = ("clinc150", "cifar100", "cub200", "cub-rn18", "glyphs")
@@ -82,7 +82,6 @@ def _measured(tasks: Tasks) -> dict[str, Any]:
     assert unknown is not None
     known, inner = truth >= 0, opened.probabilities.argmax(-1)
     number = (~known).sum(1, keepdim=True)
-    first = unknown.argsort(1, descending=True).argsort(1) < number  # with the true number
     wrongly, found = rejected(opened, tasks).unbind(1)
     cell: dict[str, Any] = {
         "bins": METRICS["unknown_calibration"].measure(opened, tasks).cpu(),
@@ -95,7 +94,7 @@ def _measured(tasks: Tasks) -> dict[str, Any]:
     distance, oslo = SCORERS["nearest-distance"].score(tasks), solve("oslo", tasks).unknown
     areas = [auroc(opened.changed(unknown=score), tasks).nanmean() for score in (distance, oslo, unknown)]
     whole = whole_accuracy(opened, tasks).mean()
-    right = torch.where(known, (inner == truth) & ~first, first).double().mean()
+    right = ordered_accuracy(opened, tasks).mean()
     return {
         **cell,
         **dict(zip(FIGURES, (*areas, whole, right, right - whole, found.mean(), wrongly.mean()), strict=False)),

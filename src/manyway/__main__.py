@@ -10,7 +10,7 @@ def main() -> None:
     # Looking for circles among torch's hundreds of thousands of objects, at the end and while it is imported, would
     # take half a second of every command.
     atexit.register(gc.freeze)
-    gc.set_threshold(10_000, *gc.get_threshold()[1:])
+    gc.set_threshold(50_000, *gc.get_threshold()[1:])
     try:
         from manyway.cli import main as run
     except KeyboardInterrupt:

@@ -147,8 +147,8 @@ def test_the_interval_of_the_number_is_that_of_a_simulation_with_shared_errors()
     means, variances = number_of(p, alone, Tally(p, masses, SURE, torch.zeros(1, 40)), ONCE, Counting())
     draw = torch.Generator().manual_seed(0)
     z, ln = torch.randn(4000, 1, generator=draw), math.log(2)
-    more = 0.4 * ln + 2.3 * 0.3 + (0.3 + 0.45) * (math.log(0.6 / 0.4) - math.log(0.3 / 0.7))  # all classes are as large
-    odds = math.log(0.3 / 0.7) + z * torch.where(z < 0, 0.4 + 0.15 * ln, more)
+    more = 0.4 * ln + 3.3 * 0.3 + (0.1 + 0.65) * (math.log(0.6 / 0.4) - math.log(0.3 / 0.7))  # all classes are as large
+    odds = math.log(0.3 / 0.7) + z * torch.where(z < 0, 0.6 + 0.06 * ln, more)
     numbers = (torch.rand(4000, 40, generator=draw) < odds.sigmoid()).sum(1)
     low, high = interval_of(means, variances, torch.tensor([40]))[0].tolist()
     assert 0.93 <= float(((low <= numbers) & (numbers <= high)).float().mean()) <= 0.97

@@ -155,8 +155,8 @@ def test_the_within_class_scatter_of_placed_features_is_that_of_the_features():
     torch.testing.assert_close(means[None], calibration.offsets)
 
 
-def test_a_metric_whose_gain_is_noise_is_not_used():
-    tasks = make_tasks(20, n_classes=6, n_query=5, shots=4, spread=0.5)  # all directions are alike
+def test_a_metric_of_many_features_whose_gain_is_noise_is_not_used():
+    tasks = make_tasks(20, n_classes=6, n_query=5, n_features=65, shots=4, spread=0.5)  # all directions are alike
     scaled = transform(tasks, "rcl2")
     cautious, eager = (calibrate(scaled, Schedule(metric_gain=gain)).shrinkage for gain in (1.0, 0.0))
     assert (cautious == 1).sum() > (eager == 1).sum()

@@ -9,6 +9,7 @@ from problems import make_tasks
 from sklearn.datasets import load_wine
 
 from manyway import Evidence, solve
+from manyway.core.tasks import Tasks
 from manyway.core.transforms import transform
 from manyway.methods.calibration.calibration import calibrate_and_place
 from manyway.methods.evidence.groups import powers, tempered
@@ -24,6 +25,23 @@ def one_shot_powers(spread, schedule=Schedule()):  # noqa: B008 - immutable
 
 def test_clear_classes_are_answered_more_surely_than_blurred_ones():
     assert (one_shot_powers(4.0) > one_shot_powers(0.5)).all()
+
+
+def test_columns_that_repeat_each_other_make_a_table_no_surer():
+    tasks = make_tasks(8, n_classes=5, n_query=40, n_features=4, shots=1)
+    found = []
+    for rows in (lambda z: z, lambda z: z[..., :1].expand_as(z), lambda z: z.repeat(1, 1, 3)):
+        one = Tasks.from_arrays(rows(tasks.support), tasks.support_labels, rows(tasks.query))
+        calibration, placed = calibrate_and_place(one, Schedule())
+        found.append(powers(placed, placed.new_ones(8, 40, 5) / 5, calibration, Schedule()))
+    independent, equal, repeated = found
+    assert independent.mean() > equal.mean()
+    torch.testing.assert_close(independent, repeated)
+
+
+def test_one_item_of_a_table_has_finite_probabilities():
+    tasks = make_tasks(2, n_classes=2, n_query=1, n_features=3, shots=1)
+    assert solve("evidence", tasks).probabilities.isfinite().all()
 
 
 def test_without_pairs_the_usual_power_is_taken():

@@ -378,10 +378,10 @@ def _with_metric(
         going, last, near = going[falls], loss[falls], one.precision[falls]
         if not len(going):
             break
-    # The plain metric stays where the gain is within its standard error, that of all left-out samples.
+    # With many features the plain metric stays where the gain is within its standard error, that of all samples.
     gains = answers.losses - best.losses
     noise = gains.var(-1).mul(gains.shape[-1] / every).sqrt()
-    kept = gains.sum(-1) > constants.metric_gain * noise
+    kept = gains.sum(-1) > constants.metric_gain * noise * float(not little)
     shrinkage = shrinkage.where(kept, 1.0)
     stretch = (answers.spread / best.spread).where(kept, 1.0).sqrt()
     assert root is not None

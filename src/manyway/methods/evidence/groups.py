@@ -17,8 +17,12 @@ the group's prototype. The cross-entropy of these answers says to which power th
 are not always classes, so a prior holds the power near its usual value, and pairs count less where few queries have a
 partner. The usual value is for queries that have partners, which make each other too sure. Without any, single queries
 are too sure where features are weak, and not sure enough where they are strong: the usual value then follows from how
-sure they are on average. Tables of few features have no usual precision: the power is less by as much as the precision
-is above that of so many independent features. Labels do not change.
+sure they are on average. Labels do not change.
+
+Tables of few features have no usual precision, and queries in them are too like each other. There the power is
+a (K n)^b ρ^−c: n is the number of independent directions of all rows with the covariance C, tr(C)²/‖C‖²; ρ, the mean
+squared distance of queries to the nearest prototype as a part of that between prototypes and the nearest other, times
+K/(K − 1), says how far classes are apart. a, b and c fit 28 tables of KEEL and those of the suite ``any-features``.
 """
 
 from __future__ import annotations
@@ -31,7 +35,7 @@ import torch
 from torch import Tensor
 
 from manyway.core import Sums, Tasks, effective_number
-from manyway.methods.calibration.calibration import Calibration, distances_between, gaussian_precision
+from manyway.methods.calibration.calibration import Calibration, distances_between, squared_distances
 from manyway.methods.evidence.likelihood import Blend, Likelihood, Updated, columns_of, known_classes
 from manyway.methods.evidence.prior import Concentrations, Presence, Slopes, log_remainders, remainders
 from manyway.methods.evidence.queries import Held, Part, sample
@@ -44,6 +48,7 @@ _MOST_FEATURES = 256  # that are compared first
 _MOST_PAIRS = 1 << 25  # of queries that are compared for a review: limits memory and time
 _MOST_QUERIES = 512  # evenly spaced: enough to fit one number
 _LOG_POWERS = (-1.5, 0.75, 46)  # the values that are tried: lowest, highest, number
+_RATIOS, _TABLE_POWERS = (0.05, 1.5), (0.0025, 1.65)  # limits of ρ, and of the power with few features
 _GROUPS_AT_ONCE = 1024  # limits the memory of [groups, classes] arrays
 
 
@@ -407,6 +412,8 @@ def stride(n_query: int) -> int:
 
 def powers(placed: Tensor, probabilities: Tensor, calibration: Calibration, schedule: Schedule) -> Tensor:
     """[t] the power of each task, from placed queries [t, q, d] and their probabilities [t, q, k]."""
+    if placed.shape[-1] <= schedule.few_features:
+        return _table_powers(placed, calibration, schedule.one_shot_few)
     likelihood = calibration.log_likelihood(placed)
     # Two samples are S farther apart than a sample and the mean of its class, and all distances are less that bias.
     between = distances_between(placed) - calibration.scatter.view(-1, 1, 1)
@@ -429,11 +436,23 @@ def powers(placed: Tensor, probabilities: Tensor, calibration: Calibration, sche
         entropy = (torch.nn.functional.softplus(others - pairs * power) * weights).sum((1, 2))
         prior = (log_power - centre) / schedule.one_shot_power_sd
         losses.append(entropy * found + 0.5 * prior.square())
-    power = log_powers[torch.stack(losses).argmin(0)].exp()
-    if placed.shape[-1] > schedule.few_features:
-        return power
-    usual = gaussian_precision(calibration.offsets, calibration.scatter, calibration.counts)
-    return power * (schedule.one_shot_few * usual / calibration.precision).clamp_max(1)
+    return log_powers[torch.stack(losses).argmin(0)].exp()
+
+
+def _table_powers(placed: Tensor, calibration: Calibration, fitted: tuple[float, float, float]) -> Tensor:
+    """[t] the same for few features, from placed queries [t, q, d] and a, b, c."""
+    prototypes, tiny = calibration.offsets.expand(len(placed), -1, -1), torch.finfo(placed.dtype).tiny
+    n_classes = prototypes.shape[1]
+    rows = torch.cat([placed, prototypes], 1)
+    rows = rows - rows.mean(1, keepdim=True)
+    covariance = rows.mT @ rows
+    directions = rows.square().sum((1, 2)).square() / covariance.square().sum((1, 2)).clamp_min(tiny)
+    apart = distances_between(prototypes) + torch.eye(n_classes).to(placed).mul(torch.finfo(placed.dtype).max / 2)
+    apart = apart.amin(-1).mean(-1).clamp_min(tiny)
+    near = squared_distances(placed, prototypes).amin(-1).mean(-1)
+    ratio = (near / apart * (n_classes / max(n_classes - 1, 1))).clamp(*_RATIOS)
+    factor, of_size, of_ratio = fitted
+    return (factor * (n_classes * directions) ** of_size / ratio**of_ratio).clamp(*_TABLE_POWERS)
 
 
 def tempered(probabilities: Tensor, power: Tensor) -> Tensor:

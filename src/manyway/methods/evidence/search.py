@@ -74,6 +74,7 @@ class Queries(Protocol):
 
 Q = TypeVar("Q", bound=Queries)
 _AHEAD = 10  # how many updates of the annealing ``Queries.update`` is told in advance
+_FAR = 1000  # and how many of all: so a huge limit of iterations costs no memory
 _PIECE = 2**19  # assignments that are worked on at once where there are many; a few such arrays fit into a cache
 _MATTERS = 1e-4  # assignments above this are updated every time, where there are many; see ``Few``
 
@@ -113,7 +114,7 @@ def search(queries: Q, prior: Concentrations, parameters: Parameters, *, with_te
     presence, annealing = queries.begin(schedule.anneal_from), schedule.annealing
     for number, sharpness in enumerate(annealing, 1):  # convergence is not checked during annealing
         rest = annealing[number:]
-        ahead = rest[:_AHEAD] if len(rest) > _AHEAD else (*rest, *(1.0,) * (parameters.max_iter - 1))
+        ahead = rest[:_AHEAD] if len(rest) > _AHEAD else (*rest, *(1.0,) * min(parameters.max_iter - 1, _FAR))
         presence = queries.update(prior.slopes(presence), sharpness, ahead).presence
     if annealing:
         queries = queries.sharpened(schedule.sharpness(presence.masses))
@@ -143,7 +144,7 @@ def _iterate(
     converged = torch.zeros(n_tasks, dtype=torch.bool, device=device)
     terms = Recorder(("fit", "entropy", "prior"))  # after each iteration; a task that has converged repeats its last
     for iteration in range(max_iter):
-        ahead = (1.0,) * (max_iter - iteration - 2)
+        ahead = (1.0,) * min(max_iter - iteration - 2, _FAR)
         presence, moved = running.update(prior.slopes(presence), 1.0, ahead, parameters.tol)
         if with_terms:
             terms.add(torch.cat([running.terms(), prior.log_prior(presence).amax(-1)[None]]), alive)

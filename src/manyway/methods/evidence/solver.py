@@ -59,7 +59,7 @@ def evidence(
     *,
     precision: float | None = None,
     metric: bool = True,
-    likelihood: Literal["auto", "metric", "logistic"] = "metric",
+    likelihood: Literal["auto", "metric", "logistic"] | None = None,
     temperature: float | None = None,
     concentration: float | None = None,
     update_prototypes: bool = True,
@@ -100,10 +100,10 @@ def evidence(
     metric : bool, default=True
         Whether distances are measured in a metric that is learned from the support: directions in which samples of one
         class differ much count less. It needs two examples of some class.
-    likelihood : {"auto", "metric", "logistic"}, default="metric"
+    likelihood : {"auto", "metric", "logistic"} or None, default=None
         "metric": prototypes are class means. "logistic": they are tuned by logistic regression on the examples. "auto",
-        about three times the time: tuned where left-out examples gain by it, every class has five, there are more than
-        64 features, and no query is unknown.
+        about three times the time: tuned where left-out examples gain by it, every class has five, and no query is
+        unknown. None: "auto" with at most 64 features, which take little time, else "metric".
     temperature : float or None, default=None
         T, which divides the logits before a softmax. For scores; by default labelled scores or the batch itself say it.
     concentration : float or None, default=None
@@ -477,10 +477,11 @@ def finishing(found: Named, parameters: Parameters) -> Finish | None:
 
     Tuned prototypes are not in the middle of their classes, which tells unknown queries.
     """
-    tasks, constants, likelihood = found.tasks, parameters.constants, parameters.likelihood
+    tasks, constants = found.tasks, parameters.constants
+    likelihood = parameters.likelihood or ("auto" if tasks.n_features <= constants.few_features else "metric")
     if is_one_shot(tasks) or parameters.precision or found.vectors.shape[1]:
         return None
-    many = tasks.n_support >= constants.tuning_examples * tasks.n_classes and tasks.n_features > constants.few_features
+    many = tasks.n_support >= constants.tuning_examples * tasks.n_classes
     tune = likelihood == "logistic" or (likelihood == "auto" and many and not parameters.open_set)
 
     def finish(calibration: Calibration, tasks: Tasks) -> Calibration:
@@ -548,7 +549,7 @@ def prepare_evidence(
     *,
     precision: float | None = None,
     metric: bool = True,
-    likelihood: Literal["auto", "metric", "logistic"] = "metric",
+    likelihood: Literal["auto", "metric", "logistic"] | None = None,
     scale: str | None = "auto",
     schedule: Mapping[str, Any] | None = None,
     **others: Any,
