@@ -41,7 +41,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from math import ceil, exp, log
+from math import ceil, log
 from typing import NamedTuple
 
 import torch
@@ -50,7 +50,7 @@ from torch import Tensor
 from manyway.core import Joined, Pile, Tasks, effective_number, one_hot
 from manyway.errors import InputError
 from manyway.methods.calibration.temperature_scaling import balanced_weights, fit_scaling, rescale
-from manyway.methods.evidence.groups import independent_part, stride
+from manyway.methods.evidence.groups import independent_part, power_for, stride
 from manyway.methods.evidence.likelihood import Blend, Scores
 from manyway.methods.evidence.prior import SURE, Presence, remainders
 from manyway.methods.evidence.queries import excluded
@@ -295,7 +295,7 @@ def _learn(
         scaling[:-1] += expectation(z, expected, constants)[0]
         return (1.0, Taught.by(rows[:0], labels[:0], constants), scaling, Blend.none(rows))
     sure = max(float(rows.exp().amax(-1).mean()), constants.scores_sharpness)
-    sharp = 1 / _sharpness(rows, sure)
+    sharp = float(power_for(rows[None], rows.new_tensor([sure]), rows.new_full((1, len(rows)), 1 / len(rows))))
     theirs = (labelled * sharp).log_softmax(-1)
     taught = Taught.by(theirs, labels, constants)
     z = taught((rows * sharp).log_softmax(-1))
@@ -370,16 +370,6 @@ def expectation(z: Tensor, expected: Tensor, constants: Schedule) -> tuple[Tenso
     found = torch.maximum(found, n_listed / n_classes)
     trusted = ((found - 1 + constants.scores_lacking) / constants.scores_lacking).clamp_min(0)
     return trusted * (found * listed + (1 - found) * others).log(), False
-
-
-def _sharpness(posteriors: Tensor, wanted: float) -> float:
-    """T₀ with which the highest probability of log-posteriors [q, k] is as wanted on average, by bisection."""
-    low, high = -6.0, 6.0
-    for _ in range(24):
-        middle = (low + high) / 2
-        found = float((posteriors / exp(middle)).softmax(-1).amax(-1).mean())
-        low, high = (middle, high) if found > wanted else (low, middle)
-    return exp((low + high) / 2)
 
 
 def held(probabilities: Tensor, constants: Schedule) -> Tensor:

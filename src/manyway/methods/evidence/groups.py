@@ -461,13 +461,12 @@ def tempered(probabilities: Tensor, power: Tensor) -> Tensor:
     return probabilities.clamp_min(tiny).log_().mul_(power).softmax(-1)
 
 
-def power_for(probabilities: Tensor, wanted: Tensor, weights: Tensor) -> Tensor:
-    """[t] the power with which the highest of the probabilities [t, q, k] is as wanted [t] on average, by bisection.
+def power_for(logs: Tensor, wanted: Tensor, weights: Tensor) -> Tensor:
+    """[t] the power with which the highest of probabilities is as wanted [t] on average, by bisection.
 
-    ``weights`` [t, q] sum to 1.
+    ``logs`` [t, q, k] are the logarithms of the probabilities; ``weights`` [t, q] sum to 1.
     """
-    logs = probabilities.clamp_min(torch.finfo(probabilities.dtype).tiny).log()
-    low, high = torch.full_like(wanted, -4.0), torch.full_like(wanted, 4.0)
+    low, high = torch.full_like(wanted, -6.0), torch.full_like(wanted, 6.0)
     for _ in range(24):
         middle = (low + high) / 2
         below = (logs * middle.exp().view(-1, 1, 1)).softmax(-1).amax(-1).mul_(weights).sum(-1) < wanted

@@ -314,7 +314,8 @@ def blended(answer: Probabilities, queries: Held, blend: Blend) -> Probabilities
     more = (1 - blend.independent**4) * (1 - doubted / constants.scores_doubt).clamp_min(0)
     trust = trust + (1 - trust) * more.view(-1, 1, 1)
     wanted = (own.gather(-1, label).lerp(believed, trust).squeeze(-1) * weights).sum(-1)
-    power = grouping.power_for(both, wanted, weights).view(-1, 1, 1)
+    logs = both.clamp_min(torch.finfo(both.dtype).tiny).log()
+    power = grouping.power_for(logs, wanted, weights).view(-1, 1, 1)
     return replace(answer, power=torch.where(blend.share < 1, power, 1.0))
 
 
