@@ -214,8 +214,7 @@ def by_presence(presence: Tensor, error_rate: float | None) -> list[tuple[Tensor
         listed = (values.cumsum(-1) / (numbers + values.sum(-1, keepdim=True))).argmax(-1) + 1
     else:
         listed = ((1 - values).cumsum(-1) / numbers <= error_rate).sum(-1)
-    possible = (values > error_rate).sum(-1)
-    return list(zip(order, listed.tolist(), torch.maximum(listed, possible).tolist(), strict=True))
+    return [*zip(order, listed.tolist(), torch.maximum(listed, (values > error_rate).sum(-1)).tolist(), strict=True)]
 
 
 def number_of(

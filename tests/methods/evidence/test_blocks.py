@@ -283,6 +283,8 @@ def test_memory_is_that_of_a_block_and_of_what_it_remembers_whatever_the_number_
             found.top(2)
         remembered = [memory for work, memory in spread.passes if isinstance(work, Assign)][-1]
         assert sum(len(block.values) for block in remembered) <= 2000 + len(remembered)
+        held = [one.untyped_storage() for block in remembered for one in block if isinstance(one, torch.Tensor)]
+        assert max(one.nbytes() for one in held) < 4 * 200 * 80 / 2  # no view of the assignments of a block
     assert largest <= 400 * 80 < 600 * 80  # the examples that calibration leaves out; the queries would be more
 
 

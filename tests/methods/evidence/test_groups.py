@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import pytest
 import torch
 from problems import make_tasks
 from torch import Tensor
 
-from manyway import FeatureSet, TaskSpec, evaluate, sample_tasks, solve
+from manyway import FeatureSet, Tasks, TaskSpec, evaluate, sample_tasks, solve
 from manyway.core.presence import effective_number
 from manyway.core.transforms import transform
 from manyway.methods.calibration.calibration import calibrate, calibrate_and_place
+from manyway.methods.evidence import groups
 from manyway.methods.evidence.groups import Groups, query_weights
 from manyway.methods.evidence.likelihood import Distances, Scores, leave_one_out
 from manyway.methods.evidence.prior import Presence
@@ -182,3 +184,17 @@ def test_evidence_needs_only_log_likelihoods():
     torch.testing.assert_close(found.probabilities, expected.probabilities)
     # Near-copies among queries are found by their features, or by their likelihoods where there are no features.
     torch.testing.assert_close(found.presence, expected.presence, rtol=0, atol=0.02)
+
+
+@pytest.mark.parametrize("repeats", [1, 3], ids=["without copies", "with copies"])
+def test_near_copies_are_the_same_whether_some_features_are_compared_first_or_all(repeats, monkeypatch):
+    generator = torch.Generator().manual_seed(0)
+    means, labels = torch.randn(6, 64, generator=generator), torch.arange(6).repeat_interleave(4)
+    support = means[labels] + torch.randn(24, 64, generator=generator)
+    query = (means[torch.arange(20) % 3] + torch.randn(20, 64, generator=generator)).repeat(repeats, 1)
+    tasks = Tasks.from_arrays(support[None], labels[None], query[None])
+    found = []
+    for most in (8, 64):
+        monkeypatch.setattr(groups, "_MOST_FEATURES", most)
+        found.append(float(solve("evidence", tasks).copies))
+    assert found == [repeats, repeats]

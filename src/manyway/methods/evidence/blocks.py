@@ -199,7 +199,7 @@ class Assign:
         the sharpness. ℓ itself is recovered from the scores, which is cheaper than another product of matrices.
         """
         if not self.idle.sharpness:
-            return scores[:, :0]
+            return scores.new_empty(len(scores), 0)  # a view would keep all scores
         idle = self.idle.classes.nonzero().squeeze(1)
         slopes = (self.slope + self.entry_cost)[idle].repeat(len(scores), 1)
         likelihood = scores.index_select(1, idle).sub_(slopes).div_(self.sharpness)
