@@ -441,18 +441,15 @@ def powers(placed: Tensor, probabilities: Tensor, calibration: Calibration, sche
 
 def _table_powers(placed: Tensor, calibration: Calibration, fitted: tuple[float, float, float]) -> Tensor:
     """[t] the same for few features, from placed queries [t, q, d] and a, b, c."""
-    prototypes, tiny = calibration.offsets.expand(len(placed), -1, -1), torch.finfo(placed.dtype).tiny
-    n_classes = prototypes.shape[1]
-    rows = torch.cat([placed, prototypes], 1)
+    prototypes, limits = calibration.offsets.expand(len(placed), -1, -1), torch.finfo(placed.dtype)
+    n_classes, rows = prototypes.shape[1], torch.cat([placed, prototypes], 1)
     rows = rows - rows.mean(1, keepdim=True)
-    covariance = rows.mT @ rows
-    directions = rows.square().sum((1, 2)).square() / covariance.square().sum((1, 2)).clamp_min(tiny)
-    apart = distances_between(prototypes) + torch.eye(n_classes).to(placed).mul(torch.finfo(placed.dtype).max / 2)
-    apart = apart.amin(-1).mean(-1).clamp_min(tiny)
+    directions = rows.square().sum((1, 2)).square() / (rows.mT @ rows).square().sum((1, 2)).clamp_min(limits.tiny)
+    apart = distances_between(prototypes) + torch.eye(n_classes).to(placed) * (limits.max / 2)
     near = squared_distances(placed, prototypes).amin(-1).mean(-1)
-    ratio = (near / apart * (n_classes / max(n_classes - 1, 1))).clamp(*_RATIOS)
+    ratio = near / apart.amin(-1).mean(-1).clamp_min(limits.tiny) * (n_classes / max(n_classes - 1, 1))
     factor, of_size, of_ratio = fitted
-    return (factor * (n_classes * directions) ** of_size / ratio**of_ratio).clamp(*_TABLE_POWERS)
+    return (factor * (n_classes * directions) ** of_size / ratio.clamp(*_RATIOS) ** of_ratio).clamp(*_TABLE_POWERS)
 
 
 def tempered(probabilities: Tensor, power: Tensor) -> Tensor:
