@@ -23,11 +23,11 @@ HOSTILE = "<img src=x onerror=alert(1)><script>alert(2)</script>'\"&{{7*7}}"
 def make_review(kind: str = NAMES, n_items: int = 40, **changes: object) -> ReviewData:
     """Examples and items in turn of the classes in PRESENT; ``changes`` are fields of ReviewData."""
     per_class = 3 + -(-n_items // len(PRESENT))
-    features = make_features(n_classes=len(CLASSES), per_class=per_class, n_features=5, seed=7)
-    rows = features.labels.argsort(stable=True).view(len(CLASSES), per_class)
+    features = make_features(n_classes=len(CLASSES), per_class=per_class, n_features=5, seed=26)
+    rows = features.labels.argsort(stable=True).view(len(CLASSES), per_class)[[0, 1, 2, 7, 4, 5, 6, 3]]
     known = rows[:, :3].flatten()
     pile = rows[list(PRESENT), 3:].T.flatten()[:n_items]
-    labels = tuple(CLASSES[k] for k in features.labels[known].tolist())
+    labels = tuple(label for label in CLASSES for _ in range(3))
     examples = Items(features.features[known], labels, [f"{label}-{n}.png" for n, label in enumerate(labels)])
     items = Items(features.features[pile], None, [f"photo-{n}.png" for n in range(n_items)])
     fields = {"kind": kind, "title": "Trees", **changes}

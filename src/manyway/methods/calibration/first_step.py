@@ -109,7 +109,8 @@ class FirstStep:
             return rows
         short = unit(rows)
         if scaled:
-            short = short * (rows.square().mean(-1, keepdim=True).sqrt() / _FAR).clamp(1, _LONGEST)
+            longer = (rows.square().mean(-1, keepdim=True).sqrt() / _FAR).clamp(1, _LONGEST)
+            short = short * (longer if scaled == 1 else torch.where(_like(self.scaled), longer, 1.0))
         return short if united == 1 else torch.where(_like(self.unit), short, rows)
 
     def apply(self, tasks: Tasks) -> Tasks:
