@@ -110,8 +110,7 @@ def experiment_key(experiment: Experiment, fingerprint: str) -> str:
 
 def full_params(experiment: Experiment) -> dict[str, Any]:
     """The method's parameters: those given, and the defaults of the others."""
-    params: dict[str, Any] = plain({**get_method(experiment.method).defaults, **experiment.params})
-    return params
+    return plain({**get_method(experiment.method).defaults, **experiment.params})
 
 
 def special_params(experiment: Experiment) -> list[str]:
@@ -419,9 +418,7 @@ def plain(value: Any) -> Any:
         return {str(key): plain(item) for key, item in value.items()}
     if isinstance(value, (list, tuple)):
         return [plain(item) for item in value]
-    if isinstance(value, float) and value.is_integer():
-        return int(value)
-    return value
+    return int(value) if isinstance(value, float) and value.is_integer() else value
 
 
 def now() -> str:

@@ -102,9 +102,7 @@ def transform(tasks: Tasks, name: str | None) -> Tasks:
 
 def learn_scaling(tasks: Tasks, name: str | None) -> Scalings:
     """What the transform of that name does to rows of these tasks."""
-    if name is None:
-        return Scalings.same(Scaling())
-    return named(TRANSFORMS, name, "feature transform")(tasks)
+    return Scalings.same(Scaling()) if name is None else named(TRANSFORMS, name, "feature transform")(tasks)
 
 
 def apply(tasks: Tasks, scalings: Scalings) -> Tasks:

@@ -137,9 +137,7 @@ class EvidenceFromScores(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         array of shape [q]
         """
         found = self._solve(X)
-        if self.kind == SEVERAL:
-            return like(found.probabilities[0] > 0.5, X)
-        return named(found, self.classes_, X)
+        return like(found.probabilities[0] > 0.5, X) if self.kind == SEVERAL else named(found, self.classes_, X)
 
     def predict_proba(self, X: Any) -> Any:
         """Class probabilities, all rows of X taken together.

@@ -132,9 +132,7 @@ def truth_of(tasks: Tasks) -> Tensor:
 
 def unknown_score(solution: Solution) -> Tensor:
     """[t, q] the higher, the more likely is the query unknown."""
-    if solution.unknown is not None:
-        return solution.unknown.double()
-    return 1 - solution.probabilities.amax(-1).double()
+    return solution.unknown.double() if solution.unknown is not None else 1 - solution.probabilities.amax(-1).double()
 
 
 def said_unknown(solution: Solution) -> Tensor:

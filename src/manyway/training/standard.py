@@ -93,8 +93,7 @@ def _read(name: str) -> Any:
 @lru_cache(maxsize=1)
 def standard_classes() -> Mapping[str, Mapping[str, Sequence[str]]]:
     """The class lists of the standard splits of mini, tiered and cub."""
-    classes: Mapping[str, Mapping[str, Sequence[str]]] = _read("splits.json")
-    return classes
+    return _read("splits.json")
 
 
 def _reader(place: Path) -> tuple[list[str], Callable[[str], bytes]]:

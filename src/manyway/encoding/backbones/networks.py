@@ -38,8 +38,7 @@ class Backbone(nn.Module):
         raise NotImplementedError
 
     def forward(self, images: Tensor) -> Tensor:
-        scores: Tensor = self.get_submodule(self.head_name)(self.features(images))
-        return scores
+        return self.get_submodule(self.head_name)(self.features(images))
 
     def _add_stages(
         self, block: Callable[[int, int, int], nn.Module], first: int, widths: Sequence[int], blocks: Sequence[int]

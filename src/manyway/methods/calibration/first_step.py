@@ -235,8 +235,7 @@ def _variance(values: Tensor, which: Tensor) -> Tensor:
 
 def _chance(freedom: Tensor) -> Tensor:
     """ψ'(f/2), the variance of the logarithm of a sample variance with f degrees of freedom."""
-    found: Tensor = torch.special.polygamma(1, freedom / 2)
-    return found
+    return torch.special.polygamma(1, freedom / 2)
 
 
 def _freedom(weights: Tensor) -> Tensor:

@@ -292,8 +292,7 @@ class GramWhitening:
         lower.diagonal(dim1=1, dim2=2).add_(1)
         inside = solve_lower(self.root, crossed.mT).mT
         inside = torch.linalg.solve_triangular(lower, inside, upper=False, left=False)
-        mapped: Tensor = (features - inside.mul_(self.kappa) @ self.rows).div_(self.gamma.sqrt())
-        return mapped
+        return (features - inside.mul_(self.kappa) @ self.rows).div_(self.gamma.sqrt())
 
 
 _PANEL = 128  # columns that are handled at once
@@ -323,8 +322,7 @@ def _shrunk(products: Tensor, factor: float | Tensor, diagonal: float | Tensor) 
 
 def _factor(matrices: Tensor) -> Tensor:
     """[t, n, n] their lower factors."""
-    root: Tensor = torch.linalg.cholesky(matrices)
-    return root
+    return torch.linalg.cholesky(matrices)
 
 
 def solve_lower(root: Tensor, right: Tensor, panels: bool | None = None) -> Tensor:

@@ -396,9 +396,8 @@ def popularity(z: Tensor, constants: Schedule) -> Tensor:
     that are unlike each other says how much of the mean is preference and not chance.
     """
     n_query, n_classes = z.shape
-    keep = torch.ones_like(z).scatter_(
-        -1, z.topk(min(constants.scores_likely, max(1, n_classes // 4)), -1).indices, 0.0
-    )
+    n_likely = min(constants.scores_likely, max(1, n_classes // 4))
+    keep = torch.ones_like(z).scatter_(-1, z.topk(n_likely, -1).indices, 0.0)
     rest = (z - (z * keep).sum(-1, keepdim=True) / keep.sum(-1, keepdim=True)) * keep
     direction = rest / rest.norm(dim=-1, keepdim=True).clamp_min(1e-6)
     root = (z / 2).exp()
@@ -411,8 +410,7 @@ def popularity(z: Tensor, constants: Schedule) -> Tensor:
     mean = (rest * weights).sum(0) / (keep * weights).sum(0).clamp_min(1e-6)
     mean = mean - mean.mean()
     spread = mean.std().clamp_min(1e-9)
-    found: Tensor = trusted * mean * (constants.scores_most_popular / spread).square().clamp_max(1)
-    return found
+    return trusted * mean * (constants.scores_most_popular / spread).square().clamp_max(1)
 
 
 def _read(tasks: Tasks, step: int) -> tuple[Tensor, Tensor]:

@@ -166,9 +166,7 @@ def evidence(
     if carry and tasks.n_batches > 1:
         learned = learn_before(tasks[:: tasks.n_batches], parameters) if prepared is None else prepared
         return in_streams(tasks, solve, parameters, learned)
-    if tasks.earlier is not None:
-        return next_batch(tasks, solve, parameters, prepared)
-    return solve(tasks, prepared)
+    return next_batch(tasks, solve, parameters, prepared) if tasks.earlier is not None else solve(tasks, prepared)
 
 
 def label(tasks: Tasks, parameters: Parameters, learned: Learned | None, with_objective: bool) -> Solution:

@@ -137,8 +137,7 @@ def _minimise(problem: RobustRegression, penalty: Tensor, beta: Tensor, norms: T
 
 
 def _solve(matrix: Tensor, right: Tensor) -> Tensor:
-    solution: Tensor = torch.linalg.solve(matrix, right)
-    return solution
+    return torch.linalg.solve(matrix, right)
 
 
 def _huber(norms: Tensor, penalty: Tensor) -> Tensor:

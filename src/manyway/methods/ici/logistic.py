@@ -88,8 +88,7 @@ class Fit(NamedTuple):
         left = torch.linalg.solve_triangular(triangle.mT, right.unsqueeze(-1), upper=False).squeeze(-1)
         restore = order.argsort(dim=1)
         left, solved = left.gather(1, restore).unsqueeze(1), (solved * scale).gather(1, restore).unsqueeze(1)
-        step: Tensor = (solved @ self.changes - left @ self.steps).squeeze(1) - gradient * scale
-        return step
+        return (solved @ self.changes - left @ self.steps).squeeze(1) - gradient * scale
 
 
 def with_intercept(features: Tensor) -> Tensor:
@@ -234,6 +233,4 @@ def _gradient(features: _Rows, labels: Tensor, costs: Tensor, weights: Tensor) -
 
 def _inner(rows: Tensor, vector: Tensor) -> Tensor:
     """Inner products of rows [t, m, P], or of one row [t, P], with a vector [t, P]."""
-    if rows.ndim == 2:
-        return (rows * vector).sum(-1)
-    return (rows @ vector.unsqueeze(-1)).squeeze(-1)
+    return (rows * vector).sum(-1) if rows.ndim == 2 else (rows @ vector.unsqueeze(-1)).squeeze(-1)

@@ -160,8 +160,7 @@ def _principal_components(centred: Tensor, n_components: int) -> Tensor:
     squares, vectors = squares.flip(-1)[:, :n_components], vectors.flip(-1)[..., :n_components]
     squares = squares.unsqueeze(1)
     present = squares > squares[..., :1] * 1e-12
-    components: Tensor = centred @ vectors * torch.where(present, squares.rsqrt(), 0)
-    return components
+    return centred @ vectors * torch.where(present, squares.rsqrt(), 0)
 
 
 def _orthonormal(columns: Tensor) -> Tensor:
@@ -169,5 +168,4 @@ def _orthonormal(columns: Tensor) -> Tensor:
     products = columns.mT @ columns
     ridge = products.diagonal(dim1=1, dim2=2).amax(1)[:, None, None] * torch.finfo(columns.dtype).eps
     factor = torch.linalg.cholesky_ex(products + ridge * torch.eye(columns.shape[2]).to(columns)).L
-    solved: Tensor = torch.linalg.solve_triangular(factor, columns.mT, upper=False).mT
-    return solved
+    return torch.linalg.solve_triangular(factor, columns.mT, upper=False).mT
