@@ -260,10 +260,11 @@ def run_review(
         if browser and file.exists():
             webbrowser.open(file.absolute().as_uri())
 
-    asked = "Another browser asks to be let in. If it is yours, open there:"
-    told: dict[str, Any] = {"ready": ready, "announce": lambda address: say(f"{asked} {address}")}
+    def announce(address: str) -> None:
+        say(f"Another browser asks to be let in. If it is yours, open there: {address}")
+
     with suppress(KeyboardInterrupt):
-        serve(session, folder, thumbnail=thumbnail, find=find, port=port, **told)
+        serve(session, folder, thumbnail=thumbnail, find=find, port=port, ready=ready, announce=announce)
     progress = session.progress()
     say(f"{progress['reviewed']} of {progress['items']} items are reviewed.")
 

@@ -74,12 +74,12 @@ def _mixture(x: Tensor, own: Tensor, best: Tensor, absent: Tensor, likely: Tenso
     mean = ((weights * first).sum() + worth * usual) / (weights.sum() + worth)
     square = (weights * (first - mean).square()).sum() + worth * spread**2
     deviation = torch.maximum((square / (weights.sum() + worth)).sqrt(), width)
-    (part, known), (lowest, highest) = _several(best, own.amin(), constants), constants.several_lower
-    mean = torch.maximum(mean - (lowest + part * (highest - lowest)) * deviation, middle + width)
+    (share, known), (lowest, highest) = _several(best, own.amin(), constants), constants.several_lower
+    mean = torch.maximum(mean - (lowest + share * (highest - lowest)) * deviation, middle + width)
     present = -0.5 * ((x.clamp_max(mean) - mean) / deviation).square() - deviation.log()
     ratio = likely + present + 0.5 * ((x.clamp_min(middle) - middle) / width).square() + width.log()
     some, more = constants.several_most
-    most = own + likely + some + part * known * (more - some)
+    most = own + likely + some + share * known * (more - some)
     part = torch.full_like(x[0], constants.several_rare)
     for _ in range(_EM_STEPS):
         probability = (ratio + part.logit()).sigmoid()
