@@ -208,8 +208,7 @@ def _posteriors(scores: Scores, names: Sequence[str], kind: str | None, prior: T
             return values[:0].to(torch.float32 if values.dtype == torch.float16 else values.dtype)
         if kind == SEVERAL:
             return log_odds(values[first:end], lambda row: place(first + row))
-        found = log_posteriors(values[first:end], kind, lambda row: place(first + row))
-        return found if bool((prior == prior[0]).all()) else without_prior(found, prior)
+        return without_prior(log_posteriors(values[first:end], kind, lambda row: place(first + row)), prior)
 
     return rows
 

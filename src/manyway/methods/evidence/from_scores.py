@@ -195,6 +195,8 @@ def without_prior(posteriors: Tensor, class_prior: Tensor) -> Tensor:
         raise InputError(f"There are {len(class_prior)} class priors for {posteriors.shape[-1]} classes.")
     if not bool(torch.isfinite(class_prior).all()) or not bool((class_prior > 0).all()):
         raise InputError("A class prior is not positive; every class that the classifier can answer needs one.")
+    if bool((class_prior == class_prior[0]).all()):  # nothing to take out of many scores
+        return posteriors
     return (posteriors - class_prior.to(posteriors).log()).log_softmax(-1)
 
 
