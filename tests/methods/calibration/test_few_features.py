@@ -79,3 +79,19 @@ def test_scales_that_differ_no_more_than_by_chance_are_one_scale():
     assert few.std() < 0.2
     assert many.std() < 0.05
     assert torch.allclose((unlike + torch.logspace(-2, 2, 20).log()).std(), torch.tensor(0.0), atol=0.1)
+
+
+def test_classes_that_a_common_size_hides_are_told_apart_with_two_examples_each():
+    """As in crabs, whose measurements all grow with age: little of the metric is worse than none, and much is good."""
+    generator = torch.Generator().manual_seed(5)
+    shape = torch.randn(4, 5, generator=generator)
+
+    def items(each: int) -> torch.Tensor:
+        size = 20 + 5 * torch.randn(16, 4 * each, 1, generator=generator)
+        noise = 0.2 * torch.randn(16, 4 * each, 5, generator=generator)
+        return size * torch.tensor([1.0, 0.8, 2.0, 2.2, 0.9]) + shape.repeat_interleave(each, 0) + noise
+
+    labels = torch.arange(4).expand(16, -1)
+    tasks = Tasks.from_arrays(items(2), labels.repeat_interleave(2, 1), items(10))
+    right = solve("evidence", tasks).labels == labels.repeat_interleave(10, 1)
+    assert right.double().mean() > 0.85

@@ -333,9 +333,10 @@ def _with_metric(
     """The calibration with the metric whose answers for left-out samples have the smallest cross-entropy.
 
     ``samples`` [t, n] with ``residuals`` [t, n, d] are left out; some of them, with plain products ``inner``, are used.
-    The cross-entropy falls and then rises along γ. A task therefore takes γ after γ until its cross-entropy rises. With
-    few features, γ below g = d/(d + 4f) costs ln(g/γ) nats: a prior, for f contrasts do not support a covariance that
-    is sharper. Left-out samples may hardly differ in what they gain from one that is singular by chance.
+    The cross-entropy mostly falls and then rises along γ, so that a task takes γ after γ until it rises. With few
+    features all are tried: where one direction hides the others, it rises first. There, γ below g = d/(d + 4f) costs
+    ln(g/γ) nats: a prior, for f contrasts do not support a covariance that is sharper, and left-out samples may hardly
+    differ in what they gain from one that is singular by chance.
     """
     every = ceil(samples.shape[1] / _MOST_FOR_METRIC)
     left_out = left_out.some(every)
@@ -352,9 +353,9 @@ def _with_metric(
     del contrasts
     best, near, shrinkage = Answers(*(one.clone() for one in answers)), answers.precision, torch.ones_like(weight)
     last = torch.full_like(shrinkage, torch.inf) if upwards else answers.losses.sum(-1)
-    going = torch.arange(len(weight), device=weight.device)  # tasks whose cross-entropy falls
+    going = torch.arange(len(weight), device=weight.device)  # tasks that go on
     root = None
-    tried = constants.shrinkages + (constants.little_shrinkages if little else ())
+    tried = [*constants.shrinkages, *(constants.little_shrinkages if little else ())]
     least = n_features / (n_features + constants.metric_freedom * freedom)  # γ that costs nothing
     for gamma in sorted(tried, reverse=not upwards):
         with nullcontext() if little else tensor_cores(samples):  # a choice among a few values needs no more digits
@@ -365,7 +366,7 @@ def _with_metric(
         if little and gamma < least:
             one = one._replace(losses=one.losses + log(least / gamma) / one.losses.shape[-1])
         loss = one.losses.sum(-1)
-        falls = loss < _LESS * last
+        falls = (loss < _LESS * last) | little
         better = falls & (loss < _LESS * rows_of_tasks(best.losses, going).sum(-1))
         places = going[better]
         for mine, theirs in zip(best, one, strict=True):
