@@ -315,17 +315,17 @@ class Solution:
     @property
     def n_present_sd(self) -> Tensor:
         """[t] the standard deviation of that number."""
-        means, variances = self._numbers
-        return ((means - self.n_present.unsqueeze(-1)).square() + variances).mean(-1).sqrt().to(self.n_present)
+        shared = self._ends.diff(dim=-1).squeeze(-1) / (2 * 1.96)  # and each class by itself
+        return (shared.square() + (self.presence * (1 - self.presence)).sum(-1)).sqrt().to(self.n_present)
 
     @property
     def n_present_interval(self) -> Tensor:
         """[t, 2] between which numbers it is with a probability of 95 %; see ``manyway.core.presence.number_of``."""
         most = self.tallied.masses.sum(-1).clamp_max(self.presence.shape[-1]).round().long()
-        return occurring.interval_of(*self._numbers, most.clamp_min(1))
+        return occurring.interval_of(self._ends, most.clamp_min(1))
 
     @cached_property
-    def _numbers(self) -> tuple[Tensor, Tensor]:
+    def _ends(self) -> Tensor:
         return occurring.number_of(self.presence, self.independent_presence, self.tallied, self.copies, self.counting)
 
     @property
