@@ -39,7 +39,7 @@ def nearest(name: str, known: Iterable[str]) -> str:
     >>> nearest("padle", ["paddle", "tim"])
     "did you mean 'paddle'?"
     """
-    names = list(known)
+    names = list(dict.fromkeys(known))
     close = difflib.get_close_matches(name, names, n=1)
     return f"did you mean '{close[0]}'?" if close else f"choose one of: {', '.join(names)}."
 

@@ -370,3 +370,10 @@ def test_a_column_beside_probabilities_is_no_class(tmp_path, cells):
 def test_a_class_that_never_occurs_is_a_class(tmp_path):
     text = "item,dog,fox,cat\na,0.1,0.9,0\nb,0.6,0.4,0.001\n"
     assert read_scores(write(tmp_path, "s.csv", text)).classes == ("dog", "fox", "cat")
+
+
+def test_a_selection_table_without_confidence_says_so(tmp_path):
+    path = tmp_path / "a.txt"
+    path.write_text("Selection\tBegin Time (s)\tEnd Time (s)\tCommon Name\tBegin Path\n1\t0\t3\tWren\ta.wav\n")
+    with pytest.raises(InputError, match="it needs one named 'Confidence'"):
+        read_scores(path)

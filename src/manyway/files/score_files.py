@@ -77,9 +77,10 @@ def _read_file(path: Path, options: Options) -> Scores:
     if named and not is_birdnet(named) and not _is_long(named, options):  # it is read once
         return _read_wide(path, options)
     names, rows = read_rows(path)
-    if is_birdnet(names):
+    long = _is_long(names, options)
+    if is_birdnet(names if long else [*names, "Confidence"]):  # a table that lacks it is told so
         return read_birdnet(path, names, rows)
-    return _read_long(path, names, rows, options) if _is_long(names, options) else _read_wide(path, options)
+    return _read_long(path, names, rows, options) if long else _read_wide(path, options)
 
 
 def _read_folder(folder: Path, options: Options) -> Scores:

@@ -69,8 +69,10 @@ def test_complete_scores_of_every_kind_are_the_same_posteriors(kind):
 def test_the_probability_that_a_list_leaves_is_spread_over_the_other_classes():
     p = log_posteriors(torch.tensor([[0.6, 0.2, NAN, NAN], [0.6, 0.2, 0.0, 0.0]])).exp()
     torch.testing.assert_close(p, torch.tensor([[0.6, 0.2, 0.1, 0.1]] * 2))
-    # no class gets more than the lowest that is listed: the others are not among the possible classes
-    torch.testing.assert_close(log_posteriors(torch.tensor([[0.3, 0.1, NAN]])).exp(), torch.tensor([[0.6, 0.2, 0.2]]))
+    # no class gets more than half of the lowest that is listed: a class that is listed stays ahead
+    torch.testing.assert_close(
+        log_posteriors(torch.tensor([[0.3, 0.1, NAN]])).exp() * 9, torch.tensor([[6.0, 2.0, 1.0]])
+    )
     # rounded lists that sum to 1 leave the others 0.1 %
     p = log_posteriors(torch.tensor([[0.75, 0.25, NAN, NAN]])).exp()
     torch.testing.assert_close(p[0, 2:], torch.full((2,), 0.0005), rtol=2e-3, atol=0)
@@ -85,7 +87,7 @@ def test_independent_confidences_become_odds():
     p = log_posteriors(torch.tensor([[0.8, NAN, NAN]]), "sigmoid").exp()
     torch.testing.assert_close(p, torch.tensor([[0.8, 0.1, 0.1]]))
     p = log_posteriors(torch.tensor([[0.5, 0.9, NAN]]), "sigmoid").exp()
-    torch.testing.assert_close(p, torch.tensor([[1.0, 9.0, 1.0]]) / 11)
+    torch.testing.assert_close(p, torch.tensor([[1.0, 9.0, 0.5]]) / 10.5)
 
 
 @pytest.mark.parametrize(
@@ -428,3 +430,18 @@ def test_the_batch_adds_to_a_weak_score_within_limits(least):
     assert float(free.amax()) > 0.99
     assert float(limited.amin()) > 0.5
     assert bool((limited.logit() <= odds[rows, rows % 4] + 2.5 + 1e-4).all())
+
+
+def test_answers_are_less_sure_where_the_classifier_was_sure_of_what_the_batch_overturns():
+    generator, claims = torch.Generator().manual_seed(0), []
+    label, other = torch.arange(60) % 3, torch.randint(3, 40, (60,), generator=generator)
+    for overturned in (0.3, 0.75):
+        p = torch.full((60, 40), 0.001).scatter_(1, label.unsqueeze(1), 0.7)
+        wrong = torch.arange(60) % 5 == 0
+        p[wrong] = torch.full_like(p[wrong], 0.001).scatter_(1, label[wrong].unsqueeze(1), 0.2)
+        p[wrong, other[wrong]] = overturned
+        tasks = Tasks.from_scores((p / p.sum(-1, keepdim=True)).log()[None])
+        found = solve("evidence", tasks, schedule={"scores_doubt": 1e-6})  # as if evidence doubted its labels
+        assert bool((found.labels[0] == label).all())
+        claims.append(float(found.probabilities.amax(-1).mean()))
+    assert claims[1] < claims[0] - 0.03

@@ -25,9 +25,10 @@ say how sharp their posteriors should be, and a real classifier is not trusted b
    0.5 to 0.7 and at most 2(1 − w): with many small classes evidence is worth less. h says how far the others help to
    predict an item: the mean over q of ln Σ_k K π_qk exp ℓ_qk is what they gain over the classifier alone, in nats. h is
    0 where that is below 0.3 (all classes occur), or the sum below 2 (a few items are alike by chance), and 1 from 0.5
-   and 6 on. Evidence is trusted by τ h (1 − w)(1 − c), where c is the part of the labels that it changes, and the more
-   the less it doubts them. The answer is as sure on average as its labels are likely: by evidence with that trust, and
-   by the classifier's own probabilities otherwise.
+   and 6 on. Evidence is trusted by τ h (1 − w) (1 − o)^γ √r, and the more the less it doubts its labels: o is what the
+   classifier claims for the answers that evidence changes, since evidence rests on its claims; r is their number as a
+   part of the errors that it expects. The answer is as sure on average as its labels are likely: by evidence with that
+   trust, and by the classifier's own probabilities otherwise.
 5. **Hold.** A class that the classifier expects to be right for many of the items is not dissolved: they keep the
    classifier's answer (`held`). Evidence gathers the items that are scattered over many classes. It never moves an item
    to a class of which the classifier is less sure in its surest items than of the one that it comes from: some classes
@@ -108,7 +109,7 @@ def log_posteriors(scores: Tensor, kind: str = "auto", place: Place = _row) -> T
     """Scores as normalised log-probabilities of the classes.
 
     A class that an item does not list (NaN, or a probability of 0) gets an equal part of the probability that the
-    listed classes leave, at least 0.1 % together, but none gets more than the lowest listed class.
+    listed classes leave, at least 0.1 % together, but none gets more than half of the lowest listed class.
 
     Parameters
     ----------
@@ -154,8 +155,8 @@ def log_posteriors(scores: Tensor, kind: str = "auto", place: Place = _row) -> T
         scores = scores / (1 + scores.nansum(-1, keepdim=True))
     total = scores.nansum(-1)
     _refuse(total > 1 + _SLACK, "sum to more than 1, which probabilities do not", place)
-    silent = total <= 0  # a classifier may say nothing about an item; the others of the batch then decide
-    _refuse(silent & silent.all(), "are all 0, like those of all items", place)
+    # A classifier may say nothing about an item; the others of the batch then decide.
+    _refuse((total <= 0).all() & (total <= 0), "are all 0, like those of all items", place)
     return _completed(scores.nan_to_num(0.0)).log()
 
 
@@ -179,7 +180,7 @@ def _completed(probabilities: Tensor) -> Tensor:
     unlisted = probabilities <= 0
     missing = (1 - probabilities.sum(-1, keepdim=True)).clamp_min(_LEAST_MISSING)
     lowest = probabilities.masked_fill(unlisted, torch.inf).amin(-1, keepdim=True)
-    each = torch.minimum(missing / unlisted.sum(-1, keepdim=True).clamp_min(1), lowest)
+    each = torch.minimum(missing / unlisted.sum(-1, keepdim=True).clamp_min(1), lowest / 2)
     filled = torch.where(unlisted, each, probabilities).clamp_min_(torch.finfo(probabilities.dtype).tiny)
     return filled.div_(filled.sum(-1, keepdim=True))
 
@@ -363,8 +364,7 @@ def expectation(z: Tensor, expected: Tensor, constants: Schedule) -> tuple[Tenso
     seem = seem / (1 - seem / (len(z) + 1))  # few items show few of many classes
     lacks = bool((proportions * (expected <= 0)).amax() > constants.scores_missed)
     if bool(n_listed < n_classes) and bool(n_listed <= constants.scores_short[lacks] * seem):
-        part = SURE  # of so many items such a list lacks the class of one
-        return (part * listed + (1 - part) * others).log(), True
+        return (SURE * listed + (1 - SURE) * others).log(), True  # of so many items it lacks the class of one
     inside, outside, found = z.exp() @ listed, z.exp() @ others, z.new_tensor(0.5)
     for _ in range(_EM_STEPS):
         odds = found * inside
@@ -397,22 +397,20 @@ def popularity(z: Tensor, constants: Schedule) -> Tensor:
     The likely classes of an item are left out. Items count less where others are like them, and the agreement of items
     that are unlike each other says how much of the mean is preference and not chance.
     """
-    n_query, n_classes = z.shape
-    n_likely = min(constants.scores_likely, max(1, n_classes // 4))
+    n_likely = min(constants.scores_likely, max(1, z.shape[1] // 4))
     keep = torch.ones_like(z).scatter_(-1, z.topk(n_likely, -1).indices, 0.0)
     rest = (z - (z * keep).sum(-1, keepdim=True) / keep.sum(-1, keepdim=True)) * keep
     direction = rest / rest.norm(dim=-1, keepdim=True).clamp_min(1e-6)
     root = (z / 2).exp()
     alike = (root @ root.mT).clamp(0, 1)
     far = (alike < constants.scores_unlike).to(z)
-    agreement = (((direction @ direction.mT) * far).sum() / (far.sum() + n_query)).clamp(0, 1)
+    agreement = (((direction @ direction.mT) * far).sum() / (far.sum() + len(z))).clamp(0, 1)
     weights = (1 / alike.square().sum(-1).clamp_min(1)).unsqueeze(-1)
     number = weights.sum()
     trusted = number * agreement / (1 + (number - 1) * agreement)
     mean = (rest * weights).sum(0) / (keep * weights).sum(0).clamp_min(1e-6)
     mean = mean - mean.mean()
-    spread = mean.std().clamp_min(1e-9)
-    return trusted * mean * (constants.scores_most_popular / spread).square().clamp_max(1)
+    return trusted * mean * (constants.scores_most_popular / mean.std().clamp_min(1e-9)).square().clamp_max(1)
 
 
 def _read(tasks: Tasks, step: int) -> tuple[Tensor, Tensor]:
@@ -437,7 +435,6 @@ def tempered(posteriors: Tensor, temperatures: Tensor) -> Tensor:
 def held_out(likelihood: Tensor, parameters: Parameters) -> tuple[Tensor, Tensor]:
     """[t] the log-likelihood of each item given the others, summed, and the part of the items that is independent."""
     _, n_query, n_classes = likelihood.shape
-    schedule = parameters.constants
     prior = parameters.prior(n_query, likelihood[:1, 0])
     found = search(Dense.of(likelihood), prior, parameters).queries
     presence = Presence.of(found.u, remainders(found.u))
@@ -445,5 +442,6 @@ def held_out(likelihood: Tensor, parameters: Parameters) -> tuple[Tensor, Tensor
     others = ((presence.masses.unsqueeze(1) - found.u).clamp_min(0) + alpha) / (n_query - 1 + n_classes * alpha)
     predicted = (likelihood + others.log()).logsumexp(-1) + log(n_classes)
     masses = presence.masses
-    part = (masses * independent_part(masses, torch.full_like(masses, schedule.shared_error))).sum(-1) / n_query
+    shared = torch.full_like(masses, parameters.constants.shared_error)
+    part = (masses * independent_part(masses, shared)).sum(-1) / n_query
     return predicted.sum(-1), part

@@ -298,23 +298,25 @@ def find(queries: Queries, *, one_shot: bool = False, with_objective: bool = Fal
 
 def blended(answer: Probabilities, queries: Held, blend: Blend) -> Probabilities:
     """The answer with the classifier's own part, as sure as both together can be; see ``from_scores``."""
-    stride = grouping.stride(queries.n_query)
+    stride, constants = grouping.stride(queries.n_query), queries.parameters.constants
     placed, alone = queries.each(TakeRows(stride, answer)).values
     weights = (sample(queries, stride)[1] < 0).to(alone)
-    weights = weights / weights.sum(-1, keepdim=True).clamp_min(1)
-    answer = replace(answer, blend=blend)
+    count = weights.sum(-1).clamp_min(1)
+    weights = weights / count.unsqueeze(-1)
     both, own = blend(alone, placed), blend.own(placed)
-    label = both.argmax(-1, keepdim=True)
-    changed = ((label != own.argmax(-1, keepdim=True)).squeeze(-1) * weights).sum(-1)
-    constants, believed = queries.parameters.constants, alone.gather(-1, label)
-    trust = (constants.scores_trust * (1 - blend.independent) * (1 - changed)).view(-1, 1, 1) * blend.free(own, alone)
+    label, (claimed, before) = both.argmax(-1, keepdim=True), own.max(-1)
+    changed, believed = (label.squeeze(-1) != before) * weights, alone.gather(-1, label)
+    (most, power), (usual, worth) = constants.scores_trust, constants.scores_overturned
+    sure = ((changed * claimed).sum(-1) + worth / count * usual) / (changed.sum(-1) + worth / count)
+    found = (changed.sum(-1) / ((1 - claimed) * weights).sum(-1).clamp_min(1e-6)).clamp_max(1)
+    trust = (most * (1 - blend.independent) * (1 - sure) ** power * found.sqrt()).clamp_max(1)
+    trust = trust.view(-1, 1, 1) * blend.free(own, alone)
     doubted = ((1 - believed.squeeze(-1)) * weights).sum(-1)
     more = (1 - blend.independent**4) * (1 - doubted / constants.scores_doubt).clamp_min(0)
     trust = trust + (1 - trust) * more.view(-1, 1, 1)
     wanted = (own.gather(-1, label).lerp(believed, trust).squeeze(-1) * weights).sum(-1)
-    logs = both.clamp_min(torch.finfo(both.dtype).tiny).log()
-    power = grouping.power_for(logs, wanted, weights).view(-1, 1, 1)
-    return replace(answer, power=torch.where(blend.share < 1, power, 1.0))
+    raised = grouping.power_for(both.clamp_min(torch.finfo(both.dtype).tiny).log(), wanted, weights).view(-1, 1, 1)
+    return replace(answer, blend=blend, power=torch.where(blend.share < 1, raised, 1.0))
 
 
 def judged(queries: Queries, one_shot: bool) -> UnknownPosterior:
