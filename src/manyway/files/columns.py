@@ -348,8 +348,7 @@ def odd_features(
     >>> odd_features("a.csv", np.array([[1, 0.5], [2, 0.1], [3, 0.7]]), ["plant", "width"])[0]
     [0]
     """
-    left_out, notes = [], []
-    first = features[:100]
+    left_out, notes, first = [], [], features[:100]
     perhaps = np.flatnonzero((first % 1 == 0).all(0) | (first >= _DAYS[0][0]).all(0)).tolist()
     perhaps = [at for at in perhaps if names[at] not in kept]
     whole = [at for at in perhaps if bool((features[:, at] % 1 == 0).all())]
@@ -380,9 +379,8 @@ def odd_features(
 
 def _counts(values: np.ndarray[Any, Any]) -> bool:
     """Whether whole numbers count rows: from 0 or 1, in order or not, or rising throughout."""
-    steps, from_first = np.diff(values), np.sort(values) - np.arange(len(values))
+    rising, from_first = bool((np.diff(values) > 0).all()), np.sort(values) - np.arange(len(values))
     counted = from_first[0] in (0, 1) and bool((from_first == from_first[0]).all())
-    rising = bool((steps > 0).all())
     return (counted and (rising or len(values) >= 5)) or (rising and len(values) >= 8)
 
 
@@ -427,9 +425,12 @@ def _assign(path: Path, table: Table, options: Options) -> tuple[list[int], int 
 
 def _may_be_feature(table: Table, at: int) -> bool:
     name = table.names[at]
-    cells = [c for c in table.sample(at) if not missing(c) and str(c).strip().casefold() not in _PERHAPS_MISSING]
+    cells = table.sample(at)
+    if not all(type(c) is float and c == c for c in cells):  # there may be thousands that are
+        cells = [c for c in cells if not missing(c) and str(c).strip().casefold() not in _PERHAPS_MISSING]
     named = is_id(name) or is_row_number(name) or name in table.index
-    numbers = sum(map(is_number_like, cells))  # 4, f, r: kinds, of which one has the name of a number
+    # 4, f, r: kinds, of which one has the name of a number
+    numbers = sum(type(c) is float or is_number_like(c) for c in cells)
     return not named and (table.holds_lists(at) or 2 * numbers >= len(cells) > 0)
 
 

@@ -25,7 +25,7 @@ def balanced_weights(labels: Tensor, usable: Tensor, n_classes: int) -> Tensor:
 
 def rescale(logits: Tensor, scaling: Tensor) -> Tensor:
     """[t, n, k] = logits / T + b, for b and 1/T [t, k + 1]."""
-    return logits * scaling[:, None, -1:] + scaling[:, None, :-1]
+    return (logits * scaling[:, None, -1:]).add_(scaling[:, None, :-1])
 
 
 def scaled(logits: Tensor, known: Tensor, labels: Tensor, usable: Tensor | None = None) -> Tensor:

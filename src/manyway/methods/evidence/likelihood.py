@@ -203,11 +203,11 @@ class Blend:
 
     def own(self, placed: Tensor) -> Tensor:
         """[t, b, k] the classifier's own probabilities."""
-        return ((placed * self.temperature + self.offset) * self.blunt).softmax(-1)
+        return (placed * self.temperature).add_(self.offset).mul_(self.blunt).softmax(-1)
 
     def __call__(self, probabilities: Tensor, placed: Tensor) -> Tensor:
         """[t, b, k] the mean of probabilities, which have their share, and of the classifier's at common sharpness."""
-        mine = (placed * self.temperature + self.offset).softmax(-1)
+        mine = (placed * self.temperature).add_(self.offset).softmax(-1)
         return mine.lerp_(probabilities, self.share * self.free(mine, probabilities))
 
     def free(self, mine: Tensor, found: Tensor) -> Tensor:

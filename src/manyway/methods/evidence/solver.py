@@ -289,10 +289,9 @@ def find(queries: Queries, *, one_shot: bool = False, with_objective: bool = Fal
     if isinstance(queries, InBlocks):
         reading = Reading(queries.pile, queries.on_part(answers).found, queries.before)
         return Solution(reading, n_iter, converged, **more)
-    answered, part = queries.each(answers), queries.part
-    outcomes = torch.cat([answered.probabilities, *([answered.unknown.unsqueeze(-1)] if finds else [])], -1)
+    (probabilities, unknown, its_groups), part = queries.each(answers), queries.part
+    outcomes = probabilities if unknown is None else torch.cat([probabilities, unknown.unsqueeze(-1)], -1)
     more["make_review_scores"] = lambda: grouping.review_scores(part, outcomes, schedule)
-    probabilities, unknown, its_groups = answered
     return Solution(probabilities, n_iter, converged, unknown=unknown, unknown_groups=its_groups, **more)
 
 
