@@ -29,6 +29,12 @@ def test_few_left_out_examples_make_answers_less_sure_and_many_do_not():
     assert powers == pytest.approx([1 / 2, 2 / 3, 4 / 5, 20 / 21])
 
 
+def test_many_examples_of_one_class_do_not_make_answers_about_the_other_sure():
+    support, labels = torch.randn(1, 51, 6, generator=torch.Generator().manual_seed(2)), (torch.arange(51) > 0).long()
+    found = learn_before(Tasks.from_arrays(support, labels[None], support), Parameters()).calibration.power
+    assert found.tolist() == pytest.approx([1 / (1 + (1 + 5 / 100) / 2)])
+
+
 def test_many_features_keep_their_probabilities():
     assert learn_before(table(2, 65), Parameters()).calibration.power.tolist() == [1.0]
 

@@ -9,8 +9,9 @@ A log-normal prior holds τ near the usual value for features of that variance. 
 samples, and keeps τ finite where every sample is classified without doubt. Few features have no usual value: there the
 prior is wide, and the n samples that can be left out have also chosen metric and first step, so that their answers are
 too good. With c = min(5/n, 1), τ is therefore divided by 1 + c², which matters for very few samples, and the final
-probabilities are raised to the power 1/(1 + c), which changes no label. A lower τ for all n loses labels: where 3 of 10
-classes with two examples occur, up to 13 points.
+probabilities are raised to the power 1/(1 + c), which changes no label. For the power each class has a c of its own,
+with K times its samples, and the mean counts: many samples of one class say little about another. A lower τ for all n
+loses labels: where 3 of 10 classes with two examples occur, up to 13 points.
 
 Classes may have any numbers of samples. What is averaged over samples is weighted, so that no class decides alone: the
 n samples of a class count as n/(1 + n/8) (``class_limit``). ``Calibration.shrunk`` makes prototypes with large errors
@@ -301,7 +302,9 @@ def calibrated(
         rows = tasks.some_support(samples) - middle
         answers = left_out.fitted(left_out.grown_distances(rows, residuals, offsets, grown))
     losses, found, _, noise = answers
-    plain = replace(plain, precision=found, noise=noise, losses=losses, power=1 / (1 + left_out.unsure))
+    doubts = constants.few_features_doubt / (counts * (counts > 1) * tasks.n_classes).clamp_min(1)
+    power = 1 / (1 + doubts.clamp_max(1).mean(-1) * float(few))
+    plain = replace(plain, precision=found, noise=noise, losses=losses, power=power)
     return _with_metric(plain, tasks, samples, residuals, some, left_out, constants) if metric else plain
 
 
@@ -399,10 +402,6 @@ def _with_metric(
         # What the plain distance gains from scales that were learned with the left-out samples, the metric gains too.
         losses=plain.losses[:, ::every] - gains.where(kept.unsqueeze(-1), 0.0),
     )
-
-
-def _like(which: Tensor, values: Tensor) -> Tensor:
-    return which.view(-1, *[1] * (values.ndim - 1))
 
 
 class Answers(NamedTuple):
