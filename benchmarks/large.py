@@ -32,7 +32,7 @@ from manyway.methods import get_method
 from manyway.methods.evidence.blocks import Assign
 from manyway.methods.paddle.streamed import Iterate
 
-_BLOCK_BYTES = 2**27
+_BLOCK_BYTES = {"cpu": 2**27, "cuda": 2**29}  # as in manyway.labelling.batch
 _SHOTS = 5
 
 
@@ -102,7 +102,7 @@ def grown(arguments: argparse.Namespace, at: Mapping[str, int]) -> tuple[float]:
     generator = torch.Generator().manual_seed(1)
     truth = present[torch.randint(len(present), (arguments.queries,), generator=generator)]
     rows = means[truth] + torch.randn(arguments.queries, arguments.features, generator=generator)
-    size = max(1, _BLOCK_BYTES // (4 * (arguments.classes + arguments.features)))
+    size = max(1, _BLOCK_BYTES[arguments.device] // (4 * (arguments.classes + arguments.features)))
     spread = in_turn(lambda: iter(rows.split(size)), torch.device(arguments.device))
     return (seconds(lambda: solved(arguments, support, labels, spread), repeats=2, warm=0),)
 
@@ -134,7 +134,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "queries.safetensors"
         truth = write_queries(path, means, present, arguments.queries, arguments.device)
-        size = max(1, _BLOCK_BYTES // (4 * (arguments.classes + arguments.features)))
+        size = max(1, _BLOCK_BYTES[arguments.device] // (4 * (arguments.classes + arguments.features)))
         before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
         with safe_open(path, framework="pt") as file:
             queries = file.get_slice("features")
