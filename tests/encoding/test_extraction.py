@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import os
+import re
 import sys
 import types
 from dataclasses import replace
@@ -172,6 +173,12 @@ def test_the_command_writes_features_and_takes_a_base_mean(pictures, checkpoint,
     torch.testing.assert_close(features.base_mean, bees.mean(0))
     assert "exists; choose another name" in str(run(extract_command, pictures, *options).exception)
     assert run(extract_command, pictures, *options, "--overwrite").exit_code == 0
+
+
+@pytest.mark.parametrize(("place", "said"), [("", " items, 2 classes, "), ("bee", " items, ")])
+def test_items_without_labels_have_no_number_of_classes(place, said, pictures, checkpoint, tmp_path):
+    result = run(extract_command, pictures / place, "--encoder", checkpoint, "--out", tmp_path / "o.safetensors")
+    assert re.search(r"\d" + said + r"\d+ features", " ".join(result.output.split()))
 
 
 @pytest.mark.parametrize(("number", "said"), [(1, False), (2, True)])

@@ -120,7 +120,7 @@ def test_a_missing_picture_is_said_to_be_missing(client):
     assert post(client, "/api/actions", action).status_code == 200
 
 
-@pytest.mark.parametrize(("name", "rows"), [("labels.csv", 40), ("examples.parquet", 24)])
+@pytest.mark.parametrize(("name", "rows"), [("labels.csv", 40), ("labels.xlsx", 40), ("examples.parquet", 24)])
 def test_tables_are_downloaded(client, served, name, rows):
     assert client.get(f"/downloads/{name}").status_code == 404
     made = post(client, "/api/export", {"name": name}).json()

@@ -71,8 +71,8 @@ def extract(
     if len(features.features) > 1 and bool((features.features == features.features[:1]).all()):
         note("all items have the same features; check the encoder")
     mean_note = "" if features.base_mean is not None else "; no base mean (cl2 will centre on the examples)"
-    count, dimensions = features.features.shape
-    say(f"{out}: {count} items, {features.n_classes} classes, {dimensions} features{mean_note}", stderr=True)
+    size = f"{len(features.features)} items" + f", {features.n_classes} classes" * opened.is_labelled
+    say(f"{out}: {size}, {features.features.shape[1]} features{mean_note}", stderr=True)
 
 
 def named_source(source: str, data: Path | None) -> encoding.ImageSource | None:

@@ -96,7 +96,7 @@ def review(
     demo
         Review drawings of letters that come with the package.
     export : FILE
-        Write the labels of a saved review to a .csv, .tsv, .parquet or .jsonl file and stop.
+        Write the labels of a saved review to a .csv, .tsv, .xlsx, .parquet or .jsonl file and stop.
     export_examples : PATH
         Write the examples of a saved review and its reviewed items, to a table or to a folder with one folder of
         pictures per class, and stop. `manyway label` reads them as examples.

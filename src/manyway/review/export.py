@@ -29,8 +29,8 @@ def export_labels(session: Session, path: AnyPath) -> int:
     ----------
     session : Session
     path : path-like
-        A .csv, .tsv, .parquet or .jsonl file. The label of unknown items is ``unknown``. Where items may be unknown,
-        the columns ``unknown`` and ``group`` are those of ``manyway label``. The items' own columns come last.
+        A .csv, .tsv, .xlsx, .parquet or .jsonl file. The label of unknown items is ``unknown``. Where items may be
+        unknown, the columns ``unknown`` and ``group`` are those of ``manyway label``. The items' own columns come last.
 
     Returns
     -------
@@ -66,8 +66,8 @@ def export_examples(session: Session, path: AnyPath, find: Find | None = None) -
     ----------
     session : Session
     path : path-like
-        A table (.csv, .tsv, .parquet or .jsonl): texts with labels where texts are reviewed, otherwise features with
-        labels. Any other path is a new folder of pictures with one folder per class; its files are relative links to
+        A table (.csv, .tsv, .xlsx, .parquet or .jsonl): texts with labels where texts are reviewed, otherwise features
+        with labels. Any other path is a new folder of pictures with one folder per class; its files are relative links to
         the originals where these are files, and copies otherwise.
     find : callable, optional
         Finds the picture of an example or item; needed for a folder.

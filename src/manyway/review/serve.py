@@ -37,6 +37,7 @@ if TYPE_CHECKING:
 SIZES = (160, 320, 1280)  # pixels of pictures; requests for others are refused
 EXPORTS = {  # tables are downloaded, folders of pictures are made in the folder of the review
     "labels.csv": "Labels, one row per item (csv)",
+    "labels.xlsx": "Labels, one row per item (Excel)",
     "labels.parquet": "Labels, one row per item (parquet)",
     "examples.csv": "Examples and reviewed items (csv)",
     "examples.parquet": "Examples and reviewed items (parquet)",
@@ -130,8 +131,7 @@ def make_app(
         name = request.path_params["name"]
         if name not in static:
             return answer({"error": "There is no such file."}, 404)
-        kind = _TYPES[Path(name).suffix]
-        return Response(static[name], media_type=kind, headers={"Cache-Control": "no-cache"})
+        return Response(static[name], media_type=_TYPES[Path(name).suffix], headers={"Cache-Control": "no-cache"})
 
     async def overview(request: Request) -> Response:
         exports = {name: about for name, about in EXPORTS.items() if "." in name or find is not None}

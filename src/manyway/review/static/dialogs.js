@@ -166,6 +166,11 @@ export function openClasses(model, take) {
 export function openComment(before, take) {
   const dialog = find("comment");
   find("comment-text").value = before;
+  find("comment-text").onkeydown = (event) => {
+    if (event.key !== "Enter" || event.shiftKey || event.isComposing) return;
+    event.preventDefault();
+    dialog.close("go");
+  };
   dialog.returnValue = "";
   dialog.onclose = () => dialog.returnValue === "go" && take(find("comment-text").value.trim());
   dialog.showModal();
