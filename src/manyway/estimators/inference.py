@@ -106,9 +106,8 @@ class Inference:
         Inference
         """
 
-        arrays = {name: getattr(solution, name) for name in _ARRAYS}
-        if not with_objective:
-            arrays["objective"] = None
+        asked = {name: with_objective or name != "objective" for name in _ARRAYS}
+        arrays = {name: getattr(solution, name) if wanted else None for name, wanted in asked.items()}
         return Inference(
             labels,
             n_iter=int(solution.n_iter[0]),
@@ -187,8 +186,8 @@ class Inference:
         -------
         pandas.DataFrame
             Columns ``label``, ``probability``, ``second_label``, ``second_probability``, and ``unknown`` and ``group``
-            where the method has them. Where the answer is that a query is unknown, ``probability`` is that of the
-            most probable class.
+            where the method has them. Where the label says that a query is unknown, ``probability`` is that of being
+            unknown, and the most probable class comes second.
 
         Examples
         --------
@@ -218,7 +217,10 @@ class Inference:
         for name in ("label", "second_label"):
             columns[name] = self.classes[columns[name]]
         if self.unknown_groups is not None:
-            columns |= {"label": to_numpy(self.labels), "group": to_numpy(self.unknown_groups)}
+            columns["group"] = to_numpy(self.unknown_groups)
+            for name, answer in (("label", to_numpy(self.labels)), ("probability", columns["unknown"])):
+                columns[f"second_{name}"] = np.where(columns["group"] < 0, columns[f"second_{name}"], columns[name])
+                columns[name] = np.where(columns["group"] < 0, columns[name], answer)
         return columns
 
     def classes_frame(self) -> Any:

@@ -67,8 +67,8 @@ def export_examples(session: Session, path: AnyPath, find: Find | None = None) -
     session : Session
     path : path-like
         A table (.csv, .tsv, .xlsx, .parquet or .jsonl): texts with labels where texts are reviewed, otherwise features
-        with labels. Any other path is a new folder of pictures with one folder per class; its files are relative links to
-        the originals where these are files, and copies otherwise.
+        with labels. Any other path is a new folder of pictures with one folder per class; its files are relative
+        links to the originals where these are files, and copies otherwise.
     find : callable, optional
         Finds the picture of an example or item; needed for a folder.
 
@@ -97,11 +97,8 @@ def export_examples(session: Session, path: AnyPath, find: Find | None = None) -
     with_features = [(row, label) for row, label in reviewed if row < n_read]
     # The shortest decimal that gives the same number again, where the table is text.
     exact = str if path.suffix.lower() in (".csv", ".tsv") else float
-    if data.kind == TEXTS:
-        header: list[str] = ["text", "label"]
-    else:
-        columns = data.examples.columns or tuple(f"f{d}" for d in range(data.examples.n_features))
-        header = ["item", "label", *columns]
+    columns = data.examples.columns or tuple(f"f{d}" for d in range(data.examples.n_features))
+    header = ["text", "label"] if data.kind == TEXTS else ["item", "label", *columns]
 
     def rows() -> Iterator[list[Any]]:
         labelled = list(enumerate(data.examples.labels or ()))

@@ -336,6 +336,10 @@ def test_infer_and_its_tables_have_the_groups():
     table = result.to_frame()
     assert (table["label"] == np.where(truth < 10, truth, -1)).all()
     assert (table["group"] == np.where(truth < 10, -1, truth - 10)).all()
+    strange = table[table["label"] == -1]  # sure to be unknown: the table says how sure, and what comes next
+    assert (strange["probability"] == strange["unknown"]).all()
+    assert strange["probability"].min() > 0.5
+    assert (strange["second_label"] == result.probabilities[strange.index].argmax(1)).all()
     assert result.classes_frame()["items"].sum() == (truth < 10).sum()
 
 
