@@ -332,7 +332,7 @@ class Solution:
     def n_unseen(self) -> Tensor:
         """[t] how many further classes are expected to occur if sampling went on."""
         sizes = occurring.conditional_sizes(self.independent_presence, self.tallied.masses, self.copies)
-        return occurring.unseen(self.independent_presence, self.presence, sizes.to(self.presence))
+        return occurring.unseen(self.independent_presence, self.presence, sizes.to(self.presence), self.counting)
 
     @cached_property
     def review_scores(self) -> Tensor:

@@ -149,13 +149,7 @@ def _optimizer(network: nn.Module, recipe: Recipe) -> Optimizer:
 
 
 def _run_epoch(
-    network: nn.Module,
-    optimizer: Optimizer,
-    base: ImageSet,
-    recipe: Recipe,
-    preprocess: Preprocess,
-    epoch: int,
-    on_step: Step,
+    net: nn.Module, optimizer: Optimizer, base: ImageSet, recipe: Recipe, prepare: Preprocess, epoch: int, on_step: Step
 ) -> tuple[float, float]:
     """One pass over the images; returns the mean loss and the accuracy on the augmented images."""
     world, rank = _world()
@@ -164,16 +158,16 @@ def _run_epoch(
     order = torch.randperm(len(base), generator=generator_for(recipe.seed, ORDER, epoch))
     # Sums stay on the device: reading them would synchronise with it at every step.
     total_loss, n_correct = torch.zeros((), device=device), torch.zeros((), device=device)
-    network.train()
+    net.train()
     # A last, smaller batch would give batch normalisation poor statistics, so it is left out: other images each epoch.
     n_steps = len(base) // recipe.batch
     for step in range(n_steps):
         for group in optimizer.param_groups:
             group["lr"] = learning_rate(recipe, epoch - 1 + step / n_steps)
         chosen = order[step * recipe.batch : (step + 1) * recipe.batch]
-        batch = training_batch(base, chosen, recipe, preprocess, epoch, step, mine)
+        batch = training_batch(base, chosen, recipe, prepare, epoch, step, mine)
         with precision(device):
-            scores = network(batch.images.contiguous(memory_format=memory_format(device))).float()
+            scores = net(batch.images.contiguous(memory_format=memory_format(device))).float()
         loss = batch.loss(scores, recipe.label_smoothing)
         optimizer.zero_grad(set_to_none=True)
         torch.autograd.backward(loss)

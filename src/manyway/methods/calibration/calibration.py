@@ -325,23 +325,17 @@ def _spreads(totals: Tensor, prototypes: Tensor, counts: Tensor, constants: Cons
 
 
 def _with_metric(
-    plain: Calibration,
-    tasks: Tasks,
-    samples: Tensor,
-    residuals: Tensor,
-    inner: Inner,
-    left_out: LeftOut,
-    constants: Constants,
+    plain: Calibration, tasks: Tasks, which: Tensor, rest: Tensor, inner: Inner, left_out: LeftOut, constants: Constants
 ) -> Calibration:
     """The calibration with the metric whose answers for left-out samples have the smallest cross-entropy.
 
-    ``samples`` [t, n] with ``residuals`` [t, n, d] are left out; some of them, with plain products ``inner``, are used.
+    ``which`` [t, n], of residuals ``rest`` [t, n, d], are left out; some, with plain products ``inner``, are used.
     The cross-entropy mostly falls and then rises along γ, so that a task takes γ after γ until it rises. With few
     features all are tried: where one direction hides the others, it rises first. There, γ below g = d/(d + 4f) costs
     ln(g/γ) nats: a prior, for f contrasts do not support a covariance that is sharper, and left-out samples may hardly
     differ in what they gain from one that is singular by chance.
     """
-    every = ceil(samples.shape[1] / _MOST_FOR_METRIC)
+    every = ceil(which.shape[1] / _MOST_FOR_METRIC)
     left_out = left_out.some(every)
     answers = left_out.classified(inner, near=plain.precision)
     contrasts = Contrasts.of(tasks, plain.middle + plain.offsets, plain.counts)
@@ -349,10 +343,10 @@ def _with_metric(
     weight = n_features / (freedom * plain.scatter).clamp_min(torch.finfo(tasks.dtype).tiny)  # 1/(f·v)
     upwards = freedom >= constants.many_contrasts * n_features
     little = n_features <= constants.few_features
-    with nullcontext() if little else tensor_cores(samples):  # with little shrinkage, rounded products may have no root
+    with nullcontext() if little else tensor_cores(which):  # with little shrinkage, rounded products may have no root
         metrics = metrics_of(contrasts, weight)
     crossed = metrics.crossed(plain.offsets)
-    products = metrics.inner(samples[:, ::every], left_out.labels, residuals[:, ::every], plain.offsets, crossed, inner)
+    products = metrics.inner(which[:, ::every], left_out.labels, rest[:, ::every], plain.offsets, crossed, inner)
     del contrasts
     best, near, shrinkage = Answers(*(one.clone() for one in answers)), answers.precision, torch.ones_like(weight)
     last = torch.full_like(shrinkage, torch.inf) if upwards else answers.losses.sum(-1)
@@ -361,7 +355,7 @@ def _with_metric(
     tried = [*constants.shrinkages, *(constants.little_shrinkages if little else ())]
     least = n_features / (n_features + constants.metric_freedom * freedom)  # γ that costs nothing
     for gamma in sorted(tried, reverse=not upwards):
-        with nullcontext() if little else tensor_cores(samples):  # a choice among a few values needs no more digits
+        with nullcontext() if little else tensor_cores(which):  # a choice among a few values needs no more digits
             factor = metrics.root(gamma, going)
             found = products(factor, gamma, going)
         spread, part = rows_of_tasks(answers.spread, going), (1 - gamma) * rows_of_tasks(weight, going)
@@ -441,9 +435,7 @@ class LeftOut:
     given: Tensor | None = None  # [t] the precision, where it is known
 
     @staticmethod
-    def of(
-        labels: Tensor, plain: Calibration, usual: Tensor, constants: Constants, few_features: bool = False
-    ) -> LeftOut:
+    def of(labels: Tensor, plain: Calibration, usual: Tensor, constants: Constants, few: bool = False) -> LeftOut:
         own_counts = plain.counts.gather(1, labels)
         usable = (own_counts > 1).to(own_counts.dtype)
         if plain.counts.shape[1] <= _MOST_SAMPLES and not bool((plain.counts == plain.counts[:, :1]).all()):
@@ -451,9 +443,9 @@ class LeftOut:
             usable = usable / (1 + taken.gather(1, labels) / constants.class_limit)
             # Their sum is the number of equally weighted samples that would be as informative.
             usable = usable * (usable.sum(-1, keepdim=True) / usable.square().sum(-1, keepdim=True).clamp_min(1e-9))
-        prior_sd = constants.few_features_prior_sd if few_features else constants.precision_prior_sd
-        unsure = (constants.few_features_doubt / usable.sum(-1).clamp_min(1)).clamp_max(1) * float(few_features)
-        return LeftOut(labels, plain.counts, plain.scatter, usual, prior_sd, own_counts, usable, few_features, unsure)
+        prior_sd = constants.few_features_prior_sd if few else constants.precision_prior_sd
+        unsure = (constants.few_features_doubt / usable.sum(-1).clamp_min(1)).clamp_max(1) * float(few)
+        return LeftOut(labels, plain.counts, plain.scatter, usual, prior_sd, own_counts, usable, few, unsure)
 
     def of_tasks(self, which: Tensor) -> LeftOut:
         """Those of some tasks [m]."""

@@ -64,7 +64,7 @@ _MOST_ROWS = 128  # evenly spaced samples that show how the features look
 _TASK_NUMBERS = 1 << 24  # tasks are tried in blocks of about this many numbers
 _LEAST_REST = 0.05  # of a variance without one sample
 _SMALLEST, _LARGEST = 1e-12, 1e12  # the largest feature of ordinary supports lies between these
-_FAR, _LONGEST = 3.0, 1e3  # scales from which on rows are longer than 1, and the greatest length
+_LONGEST = 1e3  # the greatest length of a row of outliers
 _CONSTANT = 1e-10  # a column with this part of the largest variance is constant, but for rounding
 
 
@@ -77,6 +77,7 @@ class FirstStep:
     middle: Tensor  # [t, 1, d] what is subtracted then
     factor: Tensor  # [t, 1, d] what is multiplied then
     size: Tensor  # [t, 1, 1] what is multiplied first, so that squares of any features are in the range of float32
+    far: Tensor  # [t, 1, 1] scales from which on rows are longer than 1, where columns are divided by their scale
 
     @property
     def unit(self) -> Tensor:
@@ -109,7 +110,8 @@ class FirstStep:
             return rows
         short = unit(rows)
         if scaled:
-            longer = (rows.square().mean(-1, keepdim=True).sqrt() / _FAR).clamp(1, _LONGEST)
+            far = self.far if rows.ndim == 3 else self.far[0]
+            longer = (rows.square().mean(-1, keepdim=True).sqrt() / far).clamp(1, _LONGEST)
             short = short * (longer if scaled == 1 else torch.where(_like(self.scaled), longer, 1.0))
         return short if united == 1 else torch.where(_like(self.unit), short, rows)
 
@@ -149,7 +151,7 @@ def choose(tasks: Tasks, constants: Constants, metric: bool = True) -> FirstStep
     chosen, levelled, counts = _unit_step(tasks)
     way, usual = _seen(levelled, counts, chosen.middle, constants)
     base_mean = tasks.base_mean
-    chosen = replace(chosen, way=way)
+    chosen = replace(chosen, way=way, far=constants.far_rows * chosen.far)
     which = (~usual).nonzero().squeeze(1)
     if len(which):
         at_once = max(1, _TASK_NUMBERS // (tasks.n_support * tasks.n_features))
@@ -188,7 +190,8 @@ def _unit_step(tasks: Tasks) -> tuple[FirstStep, Tasks, Tensor]:
     means = sums / counts.clamp_min(1).unsqueeze(-1)
     middle = means.sum(1, keepdim=True) / _like((counts > 0).sum(-1))
     way = torch.full_like(levels, _UNIT, dtype=torch.long)
-    return FirstStep(way, levels, middle, torch.ones_like(middle), torch.ones_like(middle[..., :1])), levelled, counts
+    one = torch.ones_like(middle)
+    return FirstStep(way, levels, middle, one, one[..., :1], one[..., :1]), levelled, counts
 
 
 def _with_base_mean(step: FirstStep, base_mean: Tensor) -> FirstStep:
@@ -307,7 +310,7 @@ def _tried(
     for number in range(len(WAYS)):
         way, middle = torch.full_like(seen.way, number), seen.middle if number else raw_middle
         factor = scales.factor if number >= _COLUMNS else torch.ones_like(seen.middle)
-        steps.append(FirstStep(way, seen.levels & (number > 0), middle, factor, torch.ones_like(seen.size)))
+        steps.append(FirstStep(way, seen.levels & (number > 0), middle, factor, torch.ones_like(seen.size), seen.far))
     best = seen.way
     if support.shape[1] > n_classes:
         losses = []

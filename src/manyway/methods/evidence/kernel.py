@@ -24,9 +24,7 @@ MAX_PAIRS = 1 << 20  # queries × classes per task: beyond this one program per 
 _TILE = 2048  # assignments per tile
 
 
-def search(
-    likelihood: Tensor, alphas: Tensor, normaliser: Tensor, parameters: Parameters
-) -> tuple[Tensor, Tensor, Tensor]:
+def search(likelihood: Tensor, alphas: Tensor, terms: Tensor, parameters: Parameters) -> tuple[Tensor, Tensor, Tensor]:
     """The search of all tasks, one program per task.
 
     Parameters
@@ -35,7 +33,7 @@ def search(
         ℓ in float32, on a GPU.
     alphas : Tensor of shape [g]
         The concentrations to choose from.
-    normaliser : Tensor of shape [g]
+    terms : Tensor of shape [g]
         ln Γ(Kα)/Γ(|Q|+Kα) of each.
     parameters : Parameters
 
@@ -56,7 +54,7 @@ def search(
     # More warps than this would hold copies of a small tile and read elements that another has overwritten.
     _search[(n_tasks,)](
         likelihood.contiguous(), assignments,
-        torch.empty(n_tasks, 2, n_classes, dtype=likelihood.dtype, device=likelihood.device), alphas, normaliser,
+        torch.empty(n_tasks, 2, n_classes, dtype=likelihood.dtype, device=likelihood.device), alphas, terms,
         torch.lgamma(alphas), n_iter, converged,
         n_query, n_classes, len(alphas), parameters.max_iter, float(parameters.tol), float(schedule.anneal_from),
         len(schedule.annealing), float(schedule.many_classes_sharpness), float(schedule.agreement_below),

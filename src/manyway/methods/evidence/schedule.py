@@ -69,8 +69,10 @@ class OfScores:
     scores_gain: tuple[float, float] = (0.3, 0.5)
     scores_total_gain: tuple[float, float] = (2.0, 6.0)
     # Evidence that doubts less of the labels than this is trusted more: classifiers that know their classes have 0 to
-    # 5 %, those that call some by other names 9 to 16 %.
+    # 5 %, those that call some by other names 9 to 16 %. It fades as w to the second value rises: only where hardly
+    # anything is shared.
     scores_doubt: float = 0.04
+    scores_alone: float = 4.0
     # ν: what a labelled item that is exactly alike counts, where the classifier counts 1; and γ.
     scores_neighbour: float = 10.0
     scores_alike: float = 8.0
@@ -103,6 +105,8 @@ class OfScores:
     several_most: tuple[float, float] = (2.5, 4.5)
     # A mean of a class of its own counts from so many items.
     several_weight: float = 3.0
+    # An item counts as its highest probability to this power: one without any class has no high score.
+    several_power: float = 1.5
     # The prior of f₁: mean and deviation, worth so many sure items.
     several_sure: tuple[float, float, float] = (0.0, 1.5, 1.5)
     # a, and the first π.
@@ -185,6 +189,13 @@ class Schedule(OfScores, Counting, Constants):
     unknown_weights: tuple[float, float, float] = (0.65, 0.55, 0.2)
     # With one example per class the weights are so many times larger: the scatter is guessed high.
     one_shot_unknown: float = 9.0
+    # The weight of the margin between classes, and the x from which on it counts in full is 1 divided by the second.
+    unknown_between: float = 0.5
+    unknown_distinct: float = 2.0
+    # The m queries that lie together judge as m to the power 1 minus this: one by one 0, as a single query 1.
+    unknown_together: float = 0.4
+    # f: so many deviations beyond the mean no unknown query is expected; what is farther is no member's odd look.
+    unknown_farthest: float = 2.0
     # s: by how much the excess of unknown queries varies, relative to its mean.
     unknown_spread: float = 0.4
     # ε: the probability that a query of a class looks as if it were unknown. It limits what a single query can say.

@@ -70,7 +70,7 @@ def _mixture(x: Tensor, own: Tensor, best: Tensor, absent: Tensor, likely: Tenso
     (quantile, deviations), (usual, spread, worth) = constants.several_tail, constants.several_sure
     middle = values[len(values) // 2]
     width = ((values[int(quantile * (len(values) - 1))] - middle) / deviations).clamp_min(constants.several_narrow)
-    first, weights = x.amax(-1), best[:, 0].sigmoid() ** 1.5  # an item without any class has no high score
+    first, weights = x.amax(-1), best[:, 0].sigmoid() ** constants.several_power
     mean = ((weights * first).sum() + worth * usual) / (weights.sum() + worth)
     square = (weights * (first - mean).square()).sum() + worth * spread**2
     deviation = torch.maximum((square / (weights.sum() + worth)).sqrt(), width)

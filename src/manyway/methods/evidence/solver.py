@@ -311,7 +311,7 @@ def blended(answer: Probabilities, queries: Held, blend: Blend) -> Probabilities
     trust = (most * (1 - blend.independent) * (1 - sure) ** power * found.sqrt()).clamp_max(1)
     trust = trust.view(-1, 1, 1) * blend.free(own, alone)
     doubted = ((1 - believed.squeeze(-1)) * weights).sum(-1)
-    more = (1 - blend.independent**4) * (1 - doubted / constants.scores_doubt).clamp_min(0)
+    more = (1 - blend.independent**constants.scores_alone) * (1 - doubted / constants.scores_doubt).clamp_min(0)
     trust = trust + (1 - trust) * more.view(-1, 1, 1)
     wanted = (own.gather(-1, label).lerp(believed, trust).squeeze(-1) * weights).sum(-1)
     raised = grouping.power_for(both.clamp_min(torch.finfo(both.dtype).tiny).log(), wanted, weights).view(-1, 1, 1)
@@ -334,7 +334,7 @@ def judged(queries: Queries, one_shot: bool) -> UnknownPosterior:
     schedule, prior = parameters.constants, parameters.prior(placed.shape[1], likelihood.counts)
     assigned = fused_search(Dense.of(closed), prior, parameters).queries.u
     if isinstance(likelihood, Distances):
-        posterior = judge(placed, assigned, likelihood.calibration, stride, schedule, one_shot=one_shot)
+        posterior = judge(placed, assigned, likelihood.calibration, stride, schedule, one_shot)
     else:
         posterior = judge_scores(placed, assigned, stride, schedule)
     queries.weigh(posterior.unknown)
@@ -353,20 +353,15 @@ class _Tallies(NamedTuple):
 
 
 def _tallied(
-    searched: Callable[[Part], Tensor],
-    alone: Probabilities,
-    answers: Callable[[Part], Answered],
-    blend: Blend,
-    part: Part,
+    found: Callable[[Part], Tensor], alone: Probabilities, answers: Callable[[Part], Answered], blend: Blend, part: Part
 ) -> _Tallies:
     """The work that finds it, from what the search says, and the answers."""
     own, best = blend.own(part.placed), answers(part).probabilities.max(-1)
     surest = own.new_zeros(own.shape[0], own.shape[-1]).scatter_reduce(-1, best.indices, best.values, "amax")
-    before = tally(Answered(alone.finished(searched(part), part)))
+    before = tally(Answered(alone.finished(found(part), part)))
     two = own.topk(2)
     first, second = (
-        before.masses.new_zeros(surest.shape).scatter_add(1, two.indices[..., 0], n.double())
-        for n in two.values.unbind(-1)
+        torch.zeros_like(before.masses).scatter_add(1, two.indices[..., 0], n.double()) for n in two.values.unbind(-1)
     )
     return _Tallies(before, before._replace(surest=surest), before._replace(masses=first, unknown=second))
 

@@ -113,13 +113,7 @@ def judged_stride(n_query: int, n_classes: int) -> int:
 
 
 def judge(
-    placed: Tensor,
-    assigned: Tensor,
-    calibration: Calibration,
-    stride: int,
-    schedule: Schedule,
-    *,
-    one_shot: bool = False,
+    placed: Tensor, assigned: Tensor, calibration: Calibration, stride: int, schedule: Schedule, one_shot: bool = False
 ) -> UnknownPosterior:
     """How probable it is that queries [t, q, d], placed as the calibration does, are unknown.
 
@@ -146,13 +140,13 @@ def judge(
     farthest = calibration.scatter.view(-1, 1, 1) + scales.farthest(calibration.counts).unsqueeze(1)
     pulls = assigned * (farthest / distances.clamp_min(1e-30)).clamp_max(1).sqrt()
     of_class = assigned @ scales.log_ratio(*_of_classes(placed, assigned, pulls, calibration)).unsqueeze(-1)
-    between = 0.5 * (closed.topk(2).values.diff().squeeze(-1).exp() + schedule.odd_members).log()
+    between = schedule.unknown_between * (closed.topk(2).values.diff().squeeze(-1).exp() + schedule.odd_members).log()
     log_odds = torch.stack([alone, around, of_class.squeeze(-1)], -1) @ alone.new_tensor(schedule.unknown_weights)
     if one_shot:
         log_odds = schedule.one_shot_unknown * log_odds + between
     else:
-        far = (2 * scales.distinct).clamp_max(1).square()
-        log_odds = log_odds + far * (between - 0.5 * log(2 * schedule.odd_members))
+        far = (schedule.unknown_distinct * scales.distinct).clamp_max(1).square()
+        log_odds = log_odds + far * (between - schedule.unknown_between * log(2 * schedule.odd_members))
     groups = means, calibration.scatter.unsqueeze(-1) / sizes, calibration.precision, similarity
     correlation = schedule.shared_error + (1 / (calibration.counts + 1)).mean(-1)
     return UnknownPosterior(*groups, _with_proportion(log_odds, sizes, odd, correlation, schedule), stride, schedule)
@@ -294,7 +288,8 @@ class Scales:
     def farthest(self, counts: Tensor) -> Tensor:
         """[t, k] the excess of single unknown queries near classes of n samples, and two deviations more."""
         variance = (self.noise * (1 + 1 / counts)).square()
-        return self.apart + 2 * (variance + (self.schedule.unknown_spread * self.apart).square()).sqrt()
+        deviation = (variance + (self.schedule.unknown_spread * self.apart).square()).sqrt()
+        return self.apart + self.schedule.unknown_farthest * deviation
 
     def log_ratio(self, excess: Tensor, sizes: Tensor, counts: Tensor) -> Tensor:
         """[t, n] r, for groups of m queries near classes of n samples.
@@ -348,7 +343,7 @@ def _with_proportion(log_odds: Tensor, sizes: Tensor, odd: Tensor, correlation: 
         return torch.logaddexp(torch.log1p(-grid), odds + grid.log())
 
     limited = -torch.logaddexp(torch.log1p(-odd) - odds, odd.log())
-    some = ((sizes.pow(-0.4).unsqueeze(-1) * mixed(limited)).sum(1) + prior).logsumexp(-1)
+    some = ((sizes.pow(-schedule.unknown_together).unsqueeze(-1) * mixed(limited)).sum(1) + prior).logsumexp(-1)
     independent = independent_part(torch.full_like(correlation, sizes.shape[1]), correlation)
     proportion = (independent.unsqueeze(-1) * mixed(odds).sum(1) + prior).softmax(-1)
     given = ((odds + torch.logit(grid)).sigmoid() * proportion.unsqueeze(1)).sum(-1)
