@@ -212,42 +212,33 @@ def test_public_names_are_not_modules():
 HEAVY = ("torch", "matplotlib", "sklearn", "pandas", "scipy")
 
 
-@pytest.mark.parametrize(
-    "words",
-    [
-        ["--help"],
-        ["methods"],
-        ["methods", "evidence"],
-        ["bench", "--help"],
-        ["status", "--results", "."],
-        ["table", "--results", "."],
-    ],
-    ids=" ".join,
-)
-def test_commands_that_only_read_load_no_heavy_library(words, tmp_path):
-    assert loaded(words, tmp_path) == []
+def test_commands_that_only_read_load_no_heavy_library(tmp_path):
+    commands = ["--help", "methods", "methods evidence", "bench --help", "status --results .", "table --results ."]
+    assert loaded(commands, tmp_path) == {words: [] for words in commands}
 
 
 @pytest.mark.slow
 def test_labelling_loads_torch_and_neither_scikit_learn_nor_scipy(tmp_path):
     np.savez(tmp_path / "examples.npz", features=np.eye(4, dtype=np.float32).repeat(2, 0), labels=np.arange(8) // 2)
     np.save(tmp_path / "items.npy", np.eye(4, dtype=np.float32))
-    found = loaded(["label", "examples.npz", "items.npy", "-o", "labels.csv"], tmp_path)
+    (found,) = loaded(["label examples.npz items.npy -o labels.csv"], tmp_path).values()
     assert (tmp_path / "labels.csv").exists()
     assert "torch" in found and not {"sklearn", "scipy", "pandas"} & set(found)  # noqa: PT018
 
 
-def loaded(words: list[str], folder: Path) -> list[str]:
-    """The heavy libraries that a command has loaded when it ends."""
+def loaded(commands: list[str], folder: Path) -> dict[str, list[str]]:
+    """The heavy libraries that are loaded when each of several commands ends, one after another in one process."""
     code = (
-        "import sys\nfrom manyway.cli import main\nsys.argv[1:] = " + repr(words) + "\n"
-        "try: main()\nexcept SystemExit: pass\n"
-        f"print('loaded:', *(name for name in {HEAVY} if name in sys.modules))"
+        "import sys\nfrom manyway.cli import main\n"
+        f"for words in {commands!r}:\n"
+        "    sys.argv[1:] = words.split()\n"
+        "    try: main()\n    except SystemExit: pass\n"
+        f"    print('loaded:', words, *(name for name in {HEAVY} if name in sys.modules), sep='|')"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=folder)
-    last = done.stdout.splitlines()[-1]
-    assert last.startswith("loaded:"), done.stdout + done.stderr
-    return last.split()[1:]
+    lines = [line.split("|")[1:] for line in done.stdout.splitlines() if line.startswith("loaded:|")]
+    assert len(lines) == len(commands), done.stdout + done.stderr
+    return {words: found for words, *found in lines}
 
 
 # Where "--x" is something else than an option of the command line.

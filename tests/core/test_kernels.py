@@ -70,7 +70,7 @@ def test_subset_draws_one_row_for_a_shared_total():
 
 
 @pytest.mark.parametrize("n_features", [5, 40])
-@pytest.mark.parametrize("shots", [1, 3, 7])
+@pytest.mark.parametrize("shots", [1, 7])
 def test_class_sums_are_gathered_scaled_and_centred(n_features, shots):
     table = torch.randn(60, n_features, generator=torch.Generator().manual_seed(0))
     features = FeatureSet(table, torch.arange(60) % 6)
@@ -105,7 +105,7 @@ def test_differences_of_gathered_rows(centred):
 def test_moments_of_rows_that_are_centred_when_they_are_gathered_are_those_of_the_rows(n_features, monkeypatch):
     generator = torch.Generator().manual_seed(0)
     features = FeatureSet(torch.randn(60, n_features, generator=generator), torch.arange(60) % 6)
-    tasks = sample_tasks(features, TaskSpec(shots=7, k_eff=2, n_query=4), count=5)
+    tasks = sample_tasks(features, TaskSpec(shots=3, k_eff=2, n_query=4), count=3)
     plain = transform(tasks, "cl2")
     moments = class_moments(plain)
     monkeypatch.setattr("manyway.core.transforms.fused", lambda tensor: True)
@@ -115,7 +115,7 @@ def test_moments_of_rows_that_are_centred_when_they_are_gathered_are_those_of_th
     for got, expected in zip(class_moments(found), moments, strict=True):
         torch.testing.assert_close(got.cpu(), expected, rtol=1e-5, atol=1e-5)
     torch.testing.assert_close(found[1:3].support.cpu(), plain[1:3].support, rtol=1e-5, atol=1e-6)
-    which = torch.tensor([[3, 0, 41]] * 5)
+    which = torch.tensor([[3, 0, 17]] * 3)
     torch.testing.assert_close(found.some_support(which.to(DEVICE)).cpu(), plain.support[:, which[0]])
 
 
@@ -258,7 +258,7 @@ def test_the_fused_search_gives_the_plain_assignments(
 
 
 def test_evidence_by_fused_code_gives_the_same_labels(monkeypatch):
-    tasks = make_tasks_of(2, n_classes=12, n_query=20, n_features=8, shots=3, spread=1.0, dtype=torch.float32)
+    tasks = make_tasks_of(2, n_classes=12, n_query=10, n_features=8, shots=3, spread=1.0, dtype=torch.float32)
     plain = solve("evidence", tasks)
     monkeypatch.setattr("manyway.methods.evidence.search.fused", lambda tensor: True)
     found = solve("evidence", tasks.to(DEVICE))
@@ -282,8 +282,8 @@ def test_evidence_of_rows_that_are_centred_when_they_are_gathered_gives_the_same
 
 
 def test_evidence_by_fused_code_keeps_known_labels(monkeypatch):
-    tasks = make_tasks_of(2, n_classes=6, n_query=24, n_features=8, shots=3, spread=1.0, dtype=torch.float32)
-    known = torch.full((2, 24), -1)
+    tasks = make_tasks_of(2, n_classes=6, n_query=14, n_features=8, shots=3, spread=1.0, dtype=torch.float32)
+    known = torch.full((2, 14), -1)
     known[:, :10] = 4  # so many of one class that the product of their 1 − u is 0 in float32
     known[1, 10] = 5
     plain = solve("evidence", tasks, known=known)
