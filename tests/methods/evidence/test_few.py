@@ -54,3 +54,18 @@ def test_queries_that_count_less_than_one_keep_their_weight_while_others_rest(sc
     later, update = few.updated(slopes, 1.0)
     assert later.left == 2
     assert float(update.presence.masses.sum()) == pytest.approx(float(counted.sum()), rel=1e-2)
+
+
+def test_a_class_that_gains_late_is_not_missed_while_it_rests(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One example each of 200 classes in 6 features: what rests at 1e-4 each ended in other labels, sure ones too."""
+    generator = torch.Generator().manual_seed(53)
+    means = torch.randn(200, 6, generator=generator)
+    examples = means + 0.8 * torch.randn(200, 6, generator=generator)
+    present = torch.randperm(200, generator=generator)[:20]
+    items = means[present[torch.randint(20, (3000,), generator=generator)]]
+    items = items + 0.8 * torch.randn(3000, 6, generator=generator)
+    tasks, found = Tasks.from_arrays(examples[None], torch.arange(200)[None], items[None]), []
+    for large in (10_000, 10**9):
+        monkeypatch.setattr(search, "LARGE", large)
+        found.append(solve("evidence", tasks).probabilities)
+    torch.testing.assert_close(*found, atol=2e-2, rtol=0)

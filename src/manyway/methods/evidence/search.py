@@ -76,7 +76,7 @@ Q = TypeVar("Q", bound=Queries)
 _AHEAD = 10  # how many updates of the annealing ``Queries.update`` is told in advance
 _FAR = 1000  # and how many of all: so a huge limit of iterations costs no memory
 _PIECE = 2**19  # assignments that are worked on at once where there are many; a few such arrays fit into a cache
-_MATTERS = 1e-4  # assignments above this are updated every time, where there are many; see ``Few``
+_MATTERS = 1e-5  # assignments above this are updated every time, where there are many (``Few``): 1e-4 changes answers
 
 
 @dataclass(frozen=True, eq=False)
