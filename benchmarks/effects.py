@@ -156,7 +156,7 @@ def by_itself(tasks: Tasks) -> Tasks:
 
 
 UNKNOWN = {"n_query": 50, "n_unknown": 25}
-COUNTED = "presence|evenness|fewer|more_|shares|unseen"
+COUNTED = "presence|evenness|fewer|more|shares|unseen"
 SEARCHED = "anneal|agreement|many_classes|n_alphas|least_(total_)?alpha|most_alpha|shared_error|most_groups"
 SCALED = "few_|far_rows|little|many_co|metric|shrink|precision_prior|unequal|least_freedom|usual|way"
 JUDGED = "unknown|none_|more_unknown|least_unknown|odd|alike|one_shot_(unknown|within|noise)"
