@@ -152,11 +152,11 @@ def ends_of(
 def test_the_number_of_classes_is_between_what_doubt_takes_and_what_independent_errors_add():
     p, alone, known = torch.full((1, 40), 0.3), torch.full((1, 40), 0.6), Counting()
     low, high = ends_of(p, alone, 80)
-    doubt = (1 + math.log(2) / 2) * 0.7  # two items per class
-    assert low == pytest.approx(12 * math.exp(-known.fewer * doubt), rel=1e-5)
-    assert high == pytest.approx(12 * math.exp(known.more * doubt) * 2**known.more_independent, rel=1e-5)
+    shared = 1 + math.log(2) / 2  # two items per class
+    assert low == pytest.approx(12 * 0.3 ** (known.fewer * shared), rel=1e-5)
+    assert high == pytest.approx(12 * math.exp(known.more * 0.7 * shared) * 2**known.more_independent, rel=1e-5)
     low, high = ends_of(p, alone, 80, doubt=0.0)  # scores of a classifier
-    assert low == pytest.approx(12 * math.exp(-known.scores_fewer * doubt), rel=1e-5)
+    assert low == pytest.approx(12 * 0.3 ** (known.scores_fewer * shared), rel=1e-5)
     assert high == pytest.approx(12 * 2**known.scores_independent, rel=1e-5)
     assert interval_of(torch.tensor([[low, high]]), torch.tensor([15]))[0, 1] == 15  # of fifteen items
 
@@ -171,6 +171,7 @@ def test_the_number_of_classes_is_less_certain_where_many_items_share_their_erro
     assert spread(p, 1500) > 1.1 * spread(p, 15)
     assert spread(p, 45, 30) > 1.05 * spread(p, 45)
     assert spread(torch.tensor([[1.0, 0.0, 0.0, 0.0]]), 75) < 0.1  # nothing is uncertain
+    assert ends_of(torch.tensor([[0.995, 0.995, 0.4, 0.0]]), torch.tensor([[1.0, 1.0, 0.9, 0.1]]), 44)[0] > 1.9
 
 
 def test_the_number_of_letters_is_within_two_deviations_in_at_least_nine_of_ten_tasks():
