@@ -539,8 +539,8 @@ class LeftOut:
             part, own = part / rest, own / rest
         own = own * farther.square()
         found = (own / farther * self.usable).sum(-1) / self.usable.sum(-1).clamp_min(1)
-        tiny = torch.finfo(own.dtype).tiny
-        stretch = torch.ones_like(found) if spread is None else spread / found.clamp_min(tiny)
+        found = found.clamp_min(torch.finfo(own.dtype).eps * self.scatter)  # copies have none, and rounding errors
+        stretch = torch.ones_like(found) if spread is None else spread / found
         column = stretch.unsqueeze(-1)
         own = own * column - self.scatter.unsqueeze(-1) / others
         lengths = lengths * column - self.scatter.unsqueeze(-1) / self.counts
