@@ -19,8 +19,8 @@ from manyway.methods.evidence.schedule import Schedule
 from manyway.methods.evidence.unknown import (
     Scales,
     _apart,
+    _integrated,
     _of_classes,
-    _with_proportion,
     groups_of,
 )
 from manyway.sampling.embedded import load_glyphs
@@ -158,7 +158,7 @@ def test_the_probability_rises_with_the_excess_and_with_the_proportion():
 
     def unknown(n):
         odds = torch.tensor([[2.0] * n + [-3.0] * (10 - n)])
-        return _with_proportion(odds, torch.ones(1, 10), torch.full((1, 10), 0.05), torch.tensor([0.4]), Schedule())
+        return _integrated([(odds, torch.full((1, 10), 0.05))], torch.ones(1, 10), torch.tensor([0.4]), Schedule())
 
     few, many = unknown(1), unknown(8)
     assert few[0, 0] < many[0, 0]
@@ -180,13 +180,25 @@ def test_large_batches_do_not_turn_slightly_odd_queries_into_unknown_ones():
     for n_query in (50, 300):
         odds = torch.full((1, n_query), -1.0, dtype=torch.float64)
         odds[0, : n_query // 50] = 6.0
-        given = torch.ones_like(odds), torch.full_like(odds, 0.05), odds.new_tensor([0.4])
-        assert _with_proportion(odds, *given, Schedule()).max() < 0.05
+        given = [(odds, torch.full_like(odds, 0.05))], torch.ones_like(odds), odds.new_tensor([0.4])
+        assert _integrated(*given, Schedule()).max() < 0.05
+
+
+def test_a_batch_that_a_larger_scatter_explains_is_not_unknown():
+    """S may be too small by chance: every query then looks unknown, unless S is one deviation larger."""
+
+    def unknown(*odds):
+        found = [(torch.full((1, 20), value), torch.full((1, 20), 0.05)) for value in odds]
+        return _integrated(found, torch.ones(1, 20), torch.tensor([0.4]), Schedule())
+
+    assert unknown(2.0).min() > 0.8
+    assert unknown(2.0, 4.0, -3.0).max() < 0.1  # S as it is, one deviation smaller, one larger
+    assert unknown(2.0, 4.0, 1.5).min() > 0.8
 
 
 def test_without_evidence_the_probability_is_that_of_the_prior():
     schedule, none = Schedule(), torch.zeros(1, 4, dtype=torch.float64)
-    unknown = _with_proportion(none, none + 1, none + 0.05, none[:, 0], schedule)
+    unknown = _integrated([(none, none + 0.05)], none + 1, none[:, 0], schedule)
     expected = (1 - schedule.none_unknown) / 3  # if any is unknown, a third is
     assert expected < schedule.least_unknown
     torch.testing.assert_close(unknown, torch.full_like(unknown, expected), atol=2e-3, rtol=0)

@@ -30,6 +30,10 @@ of p follows from b Σ_q ln(1 − p + p exp λ_q): the queries of a batch share 
 the part of them that is independent (``independent_part``). So a batch without unknown queries stays without. A query
 is answered as unknown where that is more probable than any class, and not without some evidence.
 
+With few features, S itself is uncertain: it comes from N left-out examples, so that ln S has the standard deviation
+σ/(S √N). Too small an S makes every query of the batch look unknown. The error of S is therefore integrated out too,
+with S and σ multiplied by the same factor. With many features π covers it: there N was large where π was chosen.
+
 With one example per class no sample can be left out. S is then taken from the distances between prototypes, the
 weights a are larger, and the last term is ½ ln(e⁻ᵍ + ε), which is cautious.
 """
@@ -51,6 +55,7 @@ from manyway.methods.evidence.schedule import Schedule
 MOST_JUDGED = 2048  # queries whose groups are found from all pairs; further queries are judged as their groups are
 _MOST_ASSIGNED = 1 << 24  # numbers at once: fewer queries are judged where they could be of very many classes
 _PROPORTIONS = 40  # grid of the proportion of unknown queries
+_ERRORS = (0.0, -1.0, 1.0, -2.0, 2.0, -3.0, 3.0)  # of ln S that are tried, in standard deviations
 
 
 @dataclass(frozen=True, eq=False)
@@ -124,11 +129,24 @@ def judge(
         raise InputError("open_set needs two classes or more: it learns from the classes what none of them looks like.")
     apart, closed = _apart(calibration), calibration.log_likelihood(placed)
     if one_shot:
-        calibration = _with_scatter(calibration, apart, schedule)
-    scales = Scales.of(calibration, apart, schedule)
-    similarity = _similarity(placed, calibration)
-    means = similarity @ placed / similarity.sum(-1, keepdim=True)
-    sizes = _effective_size(similarity, -1)
+        # Two samples of a class are 2S apart on average, and those of neighbouring classes a little farther.
+        guess = schedule.one_shot_within * apart / (2 * (1 / calibration.counts).mean(-1))
+        calibration = _with_scatter(calibration, guess / calibration.scatter)
+    similarity, scatter = _similarity(placed, calibration), calibration.scatter
+    means, sizes = similarity @ placed / similarity.sum(-1, keepdim=True), _effective_size(similarity, -1)
+    error = calibration.noise / (scatter * (calibration.examples - 1).clamp_min(0).sum(-1).clamp_min(1).sqrt())
+    steps = _ERRORS if placed.shape[-1] <= schedule.few_features and not one_shot else _ERRORS[:1]
+    others = [_with_scatter(calibration, (step * error).exp()) for step in steps]
+    rows = placed, assigned, closed, means, sizes
+    found = [_odds(rows, other, Scales.of(other, apart, schedule), one_shot) for other in others]
+    groups = means, scatter.unsqueeze(-1) / sizes, calibration.precision, similarity
+    correlation = schedule.shared_error + (1 / (calibration.counts + 1)).mean(-1)
+    return UnknownPosterior(*groups, _integrated(found, sizes, correlation, schedule), stride, schedule)
+
+
+def _odds(rows: tuple[Tensor, ...], calibration: Calibration, scales: Scales, one_shot: bool) -> tuple[Tensor, Tensor]:
+    """λ [t, q] and, as 1/odds, what the odds are limited by, from what ``judge`` has found."""
+    (placed, assigned, closed, means, sizes), schedule = rows, scales.schedule
     distances = calibration.squared_distances(placed)
     nearest = _nearest(distances, torch.ones_like(sizes), calibration)
     alone = scales.log_ratio(*nearest)
@@ -143,13 +161,9 @@ def judge(
     between = schedule.unknown_between * (closed.topk(2).values.diff().squeeze(-1).exp() + schedule.odd_members).log()
     log_odds = torch.stack([alone, around, of_class.squeeze(-1)], -1) @ alone.new_tensor(schedule.unknown_weights)
     if one_shot:
-        log_odds = schedule.one_shot_unknown * log_odds + between
-    else:
-        far = (schedule.unknown_distinct * scales.distinct).clamp_max(1).square()
-        log_odds = log_odds + far * (between - schedule.unknown_between * log(2 * schedule.odd_members))
-    groups = means, calibration.scatter.unsqueeze(-1) / sizes, calibration.precision, similarity
-    correlation = schedule.shared_error + (1 / (calibration.counts + 1)).mean(-1)
-    return UnknownPosterior(*groups, _with_proportion(log_odds, sizes, odd, correlation, schedule), stride, schedule)
+        return schedule.one_shot_unknown * log_odds + between, odd
+    far = (schedule.unknown_distinct * scales.distinct).clamp_max(1).square()
+    return log_odds + far * (between - schedule.unknown_between * log(2 * schedule.odd_members)), odd
 
 
 def judge_scores(likelihood: Tensor, assigned: Tensor, stride: int, schedule: Schedule) -> UnknownPosterior:
@@ -164,9 +178,9 @@ def judge_scores(likelihood: Tensor, assigned: Tensor, stride: int, schedule: Sc
     others = (assigned.sum(1, keepdim=True) - assigned + 1) / (n_query + n_classes)
     log_odds = -(likelihood.log_softmax(-1) + (n_classes * others).log()).logsumexp(-1)
     similarity, one = _overlap(likelihood.softmax(-1)), torch.ones_like(log_odds)
-    evidence = log_odds, similarity.sum(-1), 2 * schedule.odd_members * one, schedule.shared_error * one[:, 0]
+    evidence = [(log_odds, 2 * schedule.odd_members * one)], similarity.sum(-1), schedule.shared_error * one[:, 0]
     groups = likelihood, 0 * one, one[:, 0], similarity
-    return UnknownPosterior(*groups, _with_proportion(*evidence, schedule), stride, schedule)
+    return UnknownPosterior(*groups, _integrated(*evidence, schedule), stride, schedule)
 
 
 def groups_of(similarity: Tensor, rejected: Tensor, alike: float) -> tuple[Tensor, Tensor]:
@@ -189,8 +203,7 @@ def groups_of(similarity: Tensor, rejected: Tensor, alike: float) -> tuple[Tenso
     member = member[..., : int((member.sum(1) > 0).sum(-1).max())]
     found = found.scatter(1, which, member.argmax(-1).masked_fill(~inside, -1))
     total = (among @ member).masked_fill(member == 0, -1)
-    medoids = which.gather(1, total.argmax(1))
-    return found, medoids.masked_fill(member.sum(1) == 0, -1)
+    return found, which.gather(1, total.argmax(1)).masked_fill(member.sum(1) == 0, -1)
 
 
 def _joined(similarity: Tensor, alike: float) -> Tensor:
@@ -204,8 +217,7 @@ def _joined(similarity: Tensor, alike: float) -> Tensor:
         sizes = member.sum(1)
         mean = total / (sizes.unsqueeze(1) * sizes.unsqueeze(2)).clamp_min(1)
         best, pair = mean.masked_fill(~upper, -1).flatten(1).max(-1)
-        joins = best >= alike
-        if not bool(joins.any()):
+        if not bool((joins := best >= alike).any()):
             break
         t, first, second = tasks[joins], pair[joins] // size, pair[joins] % size
         for values in (member, total, total.mT):
@@ -317,35 +329,36 @@ def _apart(calibration: Calibration) -> Tensor:
     return torch.cat(nearest, 1).mean(-1)
 
 
-def _with_scatter(calibration: Calibration, apart: Tensor, schedule: Schedule) -> Calibration:
-    """The calibration with a scatter that follows from the distances between the only examples of classes.
+def _with_scatter(calibration: Calibration, factor: Tensor) -> Calibration:
+    """The calibration with S and σ multiplied by a factor [t]."""
+    scatter = factor * calibration.scatter
+    squares = calibration.squares - (scatter - calibration.scatter).unsqueeze(-1) / calibration.counts
+    return replace(calibration, scatter=scatter, squares=squares, noise=factor * calibration.noise)
 
-    Two samples of a class are 2S apart on average. Samples of neighbouring classes are a little farther apart.
+
+def _integrated(found: list[tuple[Tensor, Tensor]], sizes: Tensor, correlation: Tensor, schedule: Schedule) -> Tensor:
+    """[t, q] the probability of unknown, with the proportion of such queries and the error of S integrated out.
+
+    ``found``: for each error (``_ERRORS``) the log-odds, and what the odds are limited by in the question whether any
+    query is unknown, as 1/odds, both [t, q]. ``sizes`` [t, q]: how many queries lie together with each, and judge
+    together whether any is unknown. ``correlation`` [t]: of the errors of two queries.
     """
-    errors = 1 / calibration.counts
-    scatter = schedule.one_shot_within * apart / (2 * errors.mean(-1))
-    squares = calibration.offsets.square().sum(-1) - scatter.unsqueeze(-1) * errors
-    return replace(calibration, scatter=scatter, squares=squares, noise=schedule.one_shot_noise * scatter)
-
-
-def _with_proportion(log_odds: Tensor, sizes: Tensor, odd: Tensor, correlation: Tensor, schedule: Schedule) -> Tensor:
-    """[t, q] the probability of unknown, with the proportion of such queries integrated out.
-
-    ``sizes`` [t, q]: how many queries lie together with each, and judge together whether any is unknown. ``odd``
-    [t, q]: what the odds of each are limited by for this, as 1/odds. ``correlation`` [t]: of the errors of two queries.
-    """
-    odds, odd, none = log_odds.unsqueeze(-1), odd.unsqueeze(-1), schedule.none_unknown
-    grid = (torch.arange(_PROPORTIONS, dtype=log_odds.dtype, device=log_odds.device) + 0.5) / _PROPORTIONS
-    prior = torch.log1p(-grid).log_softmax(0)
+    none, one = schedule.none_unknown, found[0][0]
+    grid = (torch.arange(_PROPORTIONS, dtype=one.dtype, device=one.device) + 0.5) / _PROPORTIONS
+    prior, weights = torch.log1p(-grid).log_softmax(0), sizes.pow(-schedule.unknown_together)
 
     def mixed(odds: Tensor) -> Tensor:
         # With the proportion 0 every query is known: the probability of the data is 1 in these units.
-        return torch.logaddexp(torch.log1p(-grid), odds + grid.log())
+        return torch.logaddexp(torch.log1p(-grid), odds.unsqueeze(-1) + grid.log())
 
-    limited = -torch.logaddexp(torch.log1p(-odd) - odds, odd.log())
-    some = ((sizes.pow(-schedule.unknown_together).unsqueeze(-1) * mixed(limited)).sum(1) + prior).logsumexp(-1)
+    limited = [-torch.logaddexp(torch.log1p(-odd) - odds, odd.log()) for odds, odd in found]
+    # The batch itself says which error it has: in units of an unknown query's density, a member has 1/odds.
+    known = torch.stack([-(weights * odds).sum(1) - x**2 / 2 for x, odds in zip(_ERRORS, limited, strict=False)])
+    some = torch.stack([((weights.unsqueeze(-1) * mixed(odds)).sum(1) + prior).logsumexp(-1) for odds in limited])
+    log_odds = ((known + some).softmax(0).unsqueeze(-1) * torch.stack([odds for odds, _ in found])).sum(0)
+    any_unknown = (known.log_softmax(0) + some).logsumexp(0) + log((1 - none) / none)
     independent = independent_part(torch.full_like(correlation, sizes.shape[1]), correlation)
-    proportion = (independent.unsqueeze(-1) * mixed(odds).sum(1) + prior).softmax(-1)
-    given = ((odds + torch.logit(grid)).sigmoid() * proportion.unsqueeze(1)).sum(-1)
+    proportion = (independent.unsqueeze(-1) * mixed(log_odds).sum(1) + prior).softmax(-1)
+    given = ((log_odds.unsqueeze(-1) + torch.logit(grid)).sigmoid() * proportion.unsqueeze(1)).sum(-1)
     # By rounding it could be more than 1.
-    return (given * (some + log((1 - none) / none)).sigmoid().unsqueeze(-1)).clamp_max(1)
+    return (given * any_unknown.sigmoid().unsqueeze(-1)).clamp_max(1)
