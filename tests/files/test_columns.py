@@ -92,17 +92,21 @@ N = np.arange(12)
         ("catalog_number", N * 700 % 1301, True, "looks like an id"),
         ("number", N // 2, False, None),
         ("sample date", N // 2 + 45000, True, "looks like a date or time"),
-        ("taken", N // 2 + 20231230, False, None),  # there is no 32nd of December
+        ("taken", N // 2 + 20231230, False, "hardly differ, far from 0"),  # there is no 32nd of December
         ("taken", N // 2 + 20231220, True, "looks like a date"),
         ("taken", N // 2 + 1_700_000_000, True, "looks like a date"),
-        ("taken", N // 2 + 17_000_000_000, False, None),
+        ("taken", N // 2 + 17_000_000_000, False, "hardly differ, far from 0"),
+        ("p", N * 37 % 12 + 5_400_000.5, False, "hardly differ, far from 0"),
+        ("Latitude", N * 5 % 7 / 7 + 48, False, "may hold coordinates"),
+        ("taken", N * 5 % 7 + 45_000, False, "days or years"),
+        ("taken", N * 5 % 7 + 1990, False, "days or years"),
         ("taken", N * 5 % 7 + 1_700_000_000.25, True, "looks like a date or time (1700000000.25, 1700000005.25, "),
-        ("taken", N * 5 % 12 + 45_000.375, False, "another day number in every row"),  # Excel
-        ("taken", N * 5 % 12 + 739_000.375, False, "another day number in every row"),  # MATLAB
+        ("taken", N * 5 % 12 + 45_000.375, False, "days or years"),  # Excel
+        ("taken", N * 5 % 12 + 739_000.375, False, "days or years"),  # MATLAB
         ("date", N * 5 % 7 + 739_000.375, True, "looks like a date or time"),
-        ("taken", N * 5 % 7 + 739_000.375, False, None),
+        ("taken", N * 5 % 7 + 739_000.375, False, "hardly differ, far from 0"),
         ("taken", N * 1900.5 + 40_000, False, None),
-        ("year", N * 5 % 12 + 2000, False, "as ids and times do"),
+        ("year", N * 5 % 12 + 2000, False, "if it is an id, a time or a place"),
     ],
 )
 def test_features_that_are_rather_row_numbers_ids_or_dates(name, values, left_out, words):
@@ -134,8 +138,40 @@ def test_the_fewer_rows_the_surer_must_be_the_count(values, left_out):
 
 def test_whole_numbers_are_usual_in_a_table_of_counts():
     counts = np.column_stack([N, N * 5 % 12, N % 3, N % 5])
-    assert odd_features("a.csv", counts, ["plant", "x", "y", "z"]) == ([], [])
-    assert odd_features("a.csv", counts + 10**12, ["plant", "x", "y", "z"]) == ([], [])
+    for features in (counts, counts + 10**12):
+        left_out, notes = odd_features("a.csv", features, ["plant", "x", "y", "z"])
+        assert not left_out
+        assert [note.split("'")[1] for note in notes] == ["plant", "x"]  # without repetitions
+
+
+R = np.random.default_rng(1)
+
+
+@pytest.mark.parametrize(
+    ("first", "others", "left_out"),
+    [
+        ([107, 113, 101], 102 + R.permutation(30), False),  # 107 appears in both, so it is noted
+        ([107, 113, 101], 102 + R.permutation(30) // 2, False),
+        ([140, 133, 101], 102 + R.permutation(30), True),  # 33 numbers of a range of 40 do not differ by chance
+        ([140, 133, 101], 102 + 40 * R.permutation(30), False),  # noted
+        ([3, 55, 80], 81 + 40 * np.arange(30), True),  # rising in both
+        ([1, 2, 3], R.permutation(30) + 1, True),  # each table counts its rows
+        ([1, 2, 3], R.integers(0, 9, 30), False),  # a small number, by chance in order
+        ([1, 2, 3], R.integers(0, 9, 30) + 0.5, False),
+    ],
+)
+def test_rows_of_the_items_help_to_tell_ids(tmp_path, first, others, left_out):
+    beside = tmp_path / "items.csv"
+    beside.write_text("x,plant,y,z\n" + "".join(f"{n * 7 % 30 / 7:.3f},{others[n]},{n % 3},1\n" for n in range(30)))
+    features = np.column_stack([first, MEASURED[:3, 0], [1, 5, 1], [2, 5, 2]])  # also in a table of whole numbers
+    for names in (["plant", "x", "y", "z"], ["plant", "x"]):
+        found = odd_features("a.csv", features[:, : len(names)], names, (), beside)[0]
+        assert found == ([0] if left_out else [])
+
+
+def test_ranks_are_features():
+    ranks = np.column_stack([R.permutation(40) + 1 for _ in range(3)])
+    assert odd_features("a.csv", np.column_stack([ranks, R.normal(size=(40, 4))]), list("abcdefg"))[0] == []
 
 
 def test_the_other_columns_are_carried_and_features_are_those_of_the_examples(tmp_path):

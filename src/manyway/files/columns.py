@@ -3,7 +3,8 @@
 import re
 import unicodedata
 from collections import Counter
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -12,8 +13,8 @@ import numpy as np
 
 from manyway.errors import InputError
 from manyway.files.arrays import Contents
-from manyway.files.tables import LABEL_NAMES, TEXT_NAMES, Table, find_column, missing, plain, read_table
-from manyway.files.text import is_filled, is_number, listed
+from manyway.files.tables import LABEL_NAMES, TABLE_SUFFIXES, TEXT_NAMES, Table, find_column, missing, plain, read_table
+from manyway.files.text import is_filled, is_number, listed, suffix_of
 
 _PERHAPS_LABELS = ("species", "taxon", "topic", "kategorie", "klasse", "art", "catégorie", "classe", "categoría")
 _PERHAPS_MISSING = {"na", "n/a", "null", "none", "?", "-"}
@@ -29,9 +30,15 @@ _NUMBERS = re.compile(
 )
 _DATES = re.compile(r"(.*[_\-. ])?(date|datum|timestamp|date[_ ]?time)")
 _TIMES = re.compile(r"(.*[_\-. ])?(time|zeit|uhrzeit|year|jahr|month|monat|day|tag|hour|stunde)")
+_PLACES = re.compile(r"(.*[_\-. ])?(lat|latitude|lon|lng|longitude|easting|northing)([_\-. ].*)?")
 _DAYS = ((32_500, 51_000), (726_000, 745_000), (2_447_000, 2_466_000))  # 1989 to 2039: Excel, MATLAB, Julian days
+_YEARS = ((1850, 2040),)
+_FAR = 200  # numbers that lie this many standard deviations from 0 are rather coordinates, times or ids
+_SURE = 12  # n whole numbers of a range r all differ by chance with a probability of e^(−n²/2r) at most: below e^−12
+_MANY = 20  # rows, from which on a single column that rises throughout numbers them in any table
 _WHOLE = re.compile(r"\s*[-+]?\d*\s*")
 _WORDS = 2  # texts have at least this many words on average
+Numbers = np.ndarray[Any, Any]
 
 
 @dataclass(frozen=True)
@@ -52,6 +59,8 @@ class Options:
         The name or number of the sheet of an Excel file. None: the first.
     skip_bad : bool
         Leave out rows of a table that lack a feature, and list them.
+    beside : Path or None
+        The table of the items, whose rows help to tell ids and dates among the columns of the examples.
     """
 
     label_column: str | None = None
@@ -62,6 +71,7 @@ class Options:
     text_column: str | None = None
     sheet: str | None = None
     skip_bad: bool = False
+    beside: Path | None = None
 
 
 AUTO = Options()  # everything is found
@@ -265,7 +275,7 @@ def read_columns(path: Path, options: Options, *, with_labels: bool = True) -> C
     features = table.features(chosen)
     if table.named and with_labels and features.shape[1] == len(chosen) > 1:
         called = [table.names[at] for at in chosen]
-        left_out, remarks = odd_features(path.name, features, called, options.feature_columns)
+        left_out, remarks = odd_features(path.name, features, called, options.feature_columns, options.beside)
         features = np.delete(features, left_out, axis=1) if left_out else features
         chosen, notes = [at for i, at in enumerate(chosen) if i not in left_out], [*notes, *remarks]
     used = {*chosen, label, item}
@@ -322,7 +332,7 @@ def _with_lists(options: Options, names: Sequence[str]) -> Options:
 
 
 def odd_features(
-    where: str, features: np.ndarray[Any, Any], names: Sequence[str], kept: Collection[str] = ()
+    where: str, features: Numbers, names: Sequence[str], kept: Collection[str] = (), beside: Path | None = None
 ) -> tuple[list[int], list[str]]:
     """Features that are more likely row numbers, ids or dates: which to leave out, and what to say about them.
 
@@ -337,6 +347,8 @@ def odd_features(
         The names of the features.
     kept : collection of str
         The features that the user has asked for.
+    beside : Path or None
+        Another table with such features; its rows are judged too.
 
     Returns
     -------
@@ -348,40 +360,83 @@ def odd_features(
     >>> odd_features("a.csv", np.array([[1, 0.5], [2, 0.1], [3, 0.7]]), ["plant", "width"])[0]
     [0]
     """
-    left_out, notes, first = [], [], features[:100]
-    perhaps = np.flatnonzero((first % 1 == 0).all(0) | (first >= _DAYS[0][0]).all(0)).tolist()
-    perhaps = [at for at in perhaps if names[at] not in kept]
-    whole = [at for at in perhaps if bool((features[:, at] % 1 == 0).all())]
+    first, usual = features[:100].astype(np.float64), len(names) / 2
+    odd = (first % 1 == 0).all(0) | (first >= _DAYS[0][0]).all(0) | _are_far(first)
+    places = [_PLACES.fullmatch(name.strip().casefold()) is not None for name in names]
+    perhaps = [at for at in np.flatnonzero(odd | places).tolist() if names[at] not in kept]
+    more = _columns_beside(beside, [names[at] for at in perhaps])
+    n_first, n_rows = len(features), len(features) + len(more)
+    found = {at: np.concatenate([features[:, at], more[:, i]], dtype=np.float64) for i, at in enumerate(perhaps)}
+    whole = [at for at in perhaps if bool((found[at] % 1 == 0).all())]
+    differ = [at for at in perhaps if n_rows > 2 and _rise(found[at], n_first, np.sort)]
+    rising = [at for at in whole if n_rows >= 8 and _rise(found[at], n_first)]
     # What most columns look like is usual in this table.
-    few = len(features) >= 3 and 2 * len(whole) <= len(names)
-    dates = [at for at in perhaps if _are_dates(features[:, at])]
-    dates = dates if 2 * len(dates) <= len(names) else []
-    days = [at for at in perhaps if at not in whole and _within(features[:, at], _DAYS)]
-    numbers = [*whole, *(days if 2 * len(days) <= len(names) else [])]
-    for at in sorted({*numbers, *dates}):
-        values, name = features[:, at].astype(np.float64), names[at].strip().casefold()
-        distinct, kind = len(np.unique(values)) == len(values) > 2, "whole" if at in whole else "day"
-        reason = "numbers the rows" if few and at in whole and _counts(values) else ""
-        if _DATES.fullmatch(name) or at in dates:
-            reason = reason or "looks like a date or time"
-        if distinct and at in whole and _NUMBERS.fullmatch(name):
-            reason = reason or "looks like an id"
-        column, start = f"column '{names[at]}' of {where}", ", ".join(f"{value:.15g}" for value in values[:3])
-        if reason:
-            left_out.append(at)
-            hint = "is left out, as if named by `ignore_columns`; keep it with `feature_columns`"
-            notes.append(f"{column} {reason} ({start}, …) and {hint}")
-        elif few and distinct and (len(values) >= 8 or _TIMES.fullmatch(name)):
-            hint = "as ids and times do; leave it out with `ignore_columns` if it is one"
-            notes.append(f"{column} has another {kind} number in every row ({start}, …), {hint}")
+    few = n_rows >= _MANY or (n_rows >= 3 and len(whole) <= usual)
+    kinds = [[at for at in perhaps if looks(found[at])] for looks in (_are_far, _are_dates, _are_days)]
+    far, dates, days = (kind if len(kind) <= usual else [] for kind in kinds)
+    # Several columns of close numbers in no order are ranks.
+    others = [at for at in differ if at in whole]
+    close = [at for at in others if n_rows**2 > 2 * _SURE * np.ptp(found[at]) and _rise(np.sort(found[at]), n_rows)]
+    ranks = [at for at in close if not _rise(found[at], n_first)]
+    left_out, notes = [], []
+    for at in perhaps:
+        values, name, reason = found[at], names[at].strip().casefold(), ""
+        sure = at in close or (few and (rising == [at] or (at in whole and _counts(values, n_first))))
+        if sure and (at not in ranks or ranks == [at]):
+            reason = "numbers the rows"
+        elif at in dates or (_DATES.fullmatch(name) and (at in whole or at in days)):
+            reason = "looks like a date or time"
+        elif at in others and _NUMBERS.fullmatch(name):
+            reason = "looks like an id"
+        left_out += [at] if reason else []
+        hint = "is left out, as if named by `ignore_columns`; keep it with `feature_columns`"
+        if not reason:
+            hint = "leave it out with `ignore_columns` if it is an id, a time or a place"
+            if at in others and len(others) <= usual and (n_rows >= 8 or _TIMES.fullmatch(name)):
+                reason = "has another whole number in every row"
+            elif at in days and np.ptp(values) > 0 and (at in whole or at in differ):
+                reason = "has numbers of days or years"
+            elif places[at] or at in far:
+                reason = "may hold coordinates" if places[at] else "has numbers that hardly differ, far from 0"
+        start = ", ".join(f"{value:.15g}" for value in values[:3])
+        notes += [f"column '{names[at]}' of {where} {reason} ({start}, …); {hint}"] if reason else []
     return left_out if len(left_out) < len(names) else [], notes
 
 
-def _counts(values: np.ndarray[Any, Any]) -> bool:
-    """Whether whole numbers count rows: from 0 or 1, in order or not, or rising throughout."""
-    rising, from_first = bool((np.diff(values) > 0).all()), np.sort(values) - np.arange(len(values))
-    counted = from_first[0] in (0, 1) and bool((from_first == from_first[0]).all())
-    return (counted and (rising or len(values) >= 5)) or (rising and len(values) >= 8)
+def _columns_beside(path: Path | None, names: Sequence[str]) -> Numbers:
+    """[n, c] the columns of these names in another table; no rows where it has not all, or not of numbers."""
+    if path is not None and names and suffix_of(path) in TABLE_SUFFIXES:
+        with suppress(InputError):  # it is said where the table is read for its own sake
+            table = read_table(path)
+            places = [at for at in (find_column(table.names, name) for name in names) if at is not None]
+            if len(places) == len(names) and not table.is_empty:
+                return table.features(places)
+    return np.zeros((0, len(names)))
+
+
+def _are_far(values: Numbers) -> Any:
+    """Whether numbers, or those of each column, differ little compared with their distance from 0."""
+    return (values.std(0) > 0) & (np.abs(values.mean(0)) > _FAR * values.std(0))
+
+
+def _are_days(values: Numbers) -> bool:
+    return _within(values, (*_DAYS, *_YEARS))
+
+
+def _rise(values: Numbers, n_first: int, order: Callable[[Any], Any] = np.asarray) -> bool:
+    """Whether numbers rise throughout, in two tables of which the first has the first of them; sorted: all differ."""
+    return all(bool((np.diff(order(part)) > 0).all()) for part in (values[:n_first], values[n_first:]))
+
+
+def _counts(values: Numbers, n_first: int) -> bool:
+    """Whether whole numbers count rows from 0 or 1, in both tables together or in each; fewer than 5 only in order."""
+
+    def counted(*parts: Numbers) -> bool:
+        firsts = [np.sort(part) - np.arange(len(part)) for part in parts if len(part)]
+        return all(found[0] in (0, 1) and bool((found == found[0]).all()) for found in firsts)
+
+    counting = counted(values) or counted(values[:n_first], values[n_first:])
+    return counting and (_rise(values, n_first) or len(values) >= 5)
 
 
 def _are_dates(values: np.ndarray[Any, Any]) -> bool:
