@@ -163,8 +163,7 @@ class Inputs:
                 encode = partial(encoding.encode_items, source, parts[what], cache=caches.get(parts[what]))
                 read[what] = encode(skip_bad=what != "class names", progress=advance)
         named, items = read.get("class names"), read["items"]
-        examples = read["examples"] if "examples" in read else _no_examples(named)
-        return examples, items, named
+        return read["examples"] if "examples" in read else _no_examples(named), items, named
 
     def _check_columns(self, examples: Sequence[str], items: Sequence[str]) -> None:
         """Refuse a column that was asked for and that no table has: it is a slip of the pen."""

@@ -232,8 +232,7 @@ def _has_negative(tasks: Tasks) -> Tensor:
         return _known(tasks).amin((1, 2)) < 0
     lowest = tasks.support_table.amin(-1)  # [n] or [t, s]
     if tasks.support_index is not None:
-        index = tasks.support_index[:1] if tasks.shared_support else tasks.support_index
-        lowest = lowest[index]
+        lowest = lowest[tasks.support_index[:1] if tasks.shared_support else tasks.support_index]
     return (lowest.amin(-1) < 0).expand(tasks.n_tasks)
 
 

@@ -29,8 +29,7 @@ def language(text: str) -> str:
     found: Counter[str] = Counter()
     for word in _TOKEN.findall(text.lower().replace("’", "'")):
         # The last letter, as Japanese words end in a script of their own.
-        script = unicodedata.name(word[-1], "").partition(" ")[0]
-        found[_SCRIPTS.get(script, "")] += 1
+        found[_SCRIPTS.get(unicodedata.name(word[-1], "").partition(" ")[0], "")] += 1
         for name in set().union(_OF.get(word, ()), *(_OF[letter] for letter in word if letter > "z" and letter in _OF)):
             found[name] += 1
     del found[""]

@@ -31,8 +31,8 @@ _NUMBERS = re.compile(
 _DATES = re.compile(r"(.*[_\-. ])?(date|datum|timestamp|date[_ ]?time)")
 _TIMES = re.compile(r"(.*[_\-. ])?(time|zeit|uhrzeit|year|jahr|month|monat|day|tag|hour|stunde)")
 _PLACES = re.compile(r"(.*[_\-. ])?(lat|latitude|lon|lng|longitude|easting|northing)([_\-. ].*)?")
-_DAYS = ((32_500, 51_000), (726_000, 745_000), (2_447_000, 2_466_000))  # 1989 to 2039: Excel, MATLAB, Julian days
-_YEARS = ((1850, 2040),)
+# 1989 to 2039 in days of Excel, MATLAB and Julius Scaliger; and years.
+_DAYS = ((32_500, 51_000), (726_000, 745_000), (2_447_000, 2_466_000), (1850, 2040))
 _FAR = 200  # numbers that lie this many standard deviations from 0 are rather coordinates, times or ids
 _SURE = 12  # n whole numbers of a range r all differ by chance with a probability of e^(−n²/2r) at most: below e^−12
 _MANY = 20  # rows, from which on a single column that rises throughout numbers them in any table
@@ -372,7 +372,7 @@ def odd_features(
     rising = [at for at in whole if n_rows >= 8 and _rise(found[at], n_first)]
     # What most columns look like is usual in this table.
     few = n_rows >= _MANY or (n_rows >= 3 and len(whole) <= usual)
-    kinds = [[at for at in perhaps if looks(found[at])] for looks in (_are_far, _are_dates, _are_days)]
+    kinds = [[at for at in perhaps if looks(found[at])] for looks in (_are_far, _are_dates, _within)]
     far, dates, days = (kind if len(kind) <= usual else [] for kind in kinds)
     # Several columns of close numbers in no order are ranks.
     others = [at for at in differ if at in whole]
@@ -419,10 +419,6 @@ def _are_far(values: Numbers) -> Any:
     return (values.std(0) > 0) & (np.abs(values.mean(0)) > _FAR * values.std(0))
 
 
-def _are_days(values: Numbers) -> bool:
-    return _within(values, (*_DAYS, *_YEARS))
-
-
 def _rise(values: Numbers, n_first: int, order: Callable[[Any], Any] = np.asarray) -> bool:
     """Whether numbers rise throughout, in two tables of which the first has the first of them; sorted: all differ."""
     return all(bool((np.diff(order(part)) > 0).all()) for part in (values[:n_first], values[n_first:]))
@@ -439,14 +435,14 @@ def _counts(values: Numbers, n_first: int) -> bool:
     return counting and (_rise(values, n_first) or len(values) >= 5)
 
 
-def _are_dates(values: np.ndarray[Any, Any]) -> bool:
+def _are_dates(values: Numbers) -> bool:
     """Whether numbers are days written as 20240531, or seconds (or parts of them) since 1970."""
     days = (values >= 19e6) & (values < 22e6) & (values // 100 % 100 - 1 < 12) & (values % 100 - 1 < 31)
     days &= (values // 100 % 100 > 0) & (values % 100 >= 1)
     return bool(days.all()) or _within(values, [(6e8 * unit, 2.2e9 * unit) for unit in (1, 1e3, 1e6, 1e9)])
 
 
-def _within(values: np.ndarray[Any, Any], ranges: Sequence[tuple[float, float]]) -> bool:
+def _within(values: Numbers, ranges: Sequence[tuple[float, float]] = _DAYS) -> bool:
     """Whether all values lie in one of some ranges."""
     return any(bool(((values >= least) & (values < most)).all()) for least, most in ranges)
 

@@ -81,8 +81,7 @@ def _with_logits(scores: Mapping[str, float], logits: Mapping[str, float]) -> di
         return dict(scores)
     listed = {name: score for name, score in scores.items() if score > 0}
     top = max(logits, key=lambda name: (listed.get(name, 0.0), logits[name]))
-    least = min(listed.values(), default=1.0)
-    offset = logits[top] - math.log(listed.get(top, least))
+    offset = logits[top] - math.log(listed.get(top, min(listed.values(), default=1.0)))
     free = {name: math.exp(min(max(z - offset, -80.0), 0.0)) for name, z in logits.items() if name not in listed}
     # The scores are rounded: together they may not have more than what is left.
     scale = min(1.0, max(1 - sum(listed.values()), _SLACK) / sum(free.values())) if free else 1.0

@@ -635,8 +635,7 @@ def _guess_header(
         if not names and 2 * len(numbers) >= len(first) and not whole:
             raise InputError(f"The first line of {path} looks like data ({shown}, …); add one that names the columns.")
         if len(numbers) == len(first):
-            others = (text.numbers_in(row, sign) for row in rows)
-            if not whole and all(map(_is_scale, others)):
+            if not whole and all(_is_scale(text.numbers_in(row, sign)) for row in rows):
                 both = "could be names of columns or an item, as all lines have rising numbers"
                 raise InputError(f"The first line of {path} ({shown}, …) {both}; add one that names the columns.")
             note = note or f"the first line of {path.name} ({shown}, …) is taken as the names of the columns"

@@ -162,8 +162,7 @@ def sniff(source: TextFile) -> Dialect:
             score = (width * 1000 if even else width) if width > 1 else 0
             if score > most:
                 best, most = delimiter, score
-    skip_blanks = best == " " or re.search(re.escape(best) + ' +"', text) is not None
-    return Dialect(best, 0, skip_blanks)
+    return Dialect(best, 0, best == " " or re.search(re.escape(best) + ' +"', text) is not None)
 
 
 def _mostly_numbers(rows: Sequence[Sequence[str]]) -> bool:

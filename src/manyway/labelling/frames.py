@@ -252,8 +252,7 @@ def _read(frame: Any, features: str | Sequence[str] | None, label: str | None, n
     table = Table(f"the {name}", list(map(str, wanted)), found.columns, hint="leave it out of `features`.")
     if table.is_empty:
         raise InputError(f"There are no {name}; the frame has no rows.")
-    values = table.features(range(len(wanted)))
-    return values, None if label is None else _labels(frame, label)
+    return table.features(range(len(wanted))), None if label is None else _labels(frame, label)
 
 
 def _holds_lists(frame: Any, column: Any) -> bool:

@@ -304,8 +304,7 @@ def _draw_unknown(pool: _Pool, ways: Tensor | None, spec: TaskSpec, seed: int, t
         total = torch.tensor(classes.shape[1], device=tasks.device)
         key = draws.keys(seed, _UNKNOWN_CLASSES, tasks)
         classes = classes.gather(1, _subset(key, spec.unknown_classes, total, ordered=True))
-    sizes = pool.sizes[classes]
-    which, place = _from_all(draws.keys(seed, _UNKNOWN, tasks), spec.n_unknown, sizes)
+    which, place = _from_all(draws.keys(seed, _UNKNOWN, tasks), spec.n_unknown, pool.sizes[classes])
     of_class = classes.gather(1, which)
     return pool.rows[pool.first[of_class] + place], of_class
 

@@ -279,8 +279,7 @@ def _from_first(compute: Callable[..., float], network: Backbone, *arguments: An
     world, rank = _world()
     if world == 1:
         return compute(network, *arguments)
-    device = next(network.parameters()).device
-    value = torch.zeros((), device=device, dtype=torch.float64)
+    value = torch.zeros((), device=next(network.parameters()).device, dtype=torch.float64)
     if rank == 0:
         value.fill_(compute(network, *arguments))
     distributed.broadcast(value, src=0)
@@ -334,8 +333,7 @@ def training_batch(
     weights = np.random.default_rng(seeds).beta(recipe.mixup, recipe.mixup, len(chosen)).astype(np.float32)
     weight = torch.from_numpy(weights)[mine].to(device, non_blocking=True)
     scale = weight.view(-1, 1, 1, 1)
-    mixed = scale * own.images + (1 - scale) * other.images
-    return Batch(mixed, own.labels, other.labels, weight)
+    return Batch(scale * own.images + (1 - scale) * other.images, own.labels, other.labels, weight)
 
 
 def write_log(path: Path, history: Sequence[EpochResult]) -> None:

@@ -91,8 +91,7 @@ def _grid(view: View, table: Table, records: Sequence[Record]) -> Grid:
     for of_row in grouped(points, row_axes).values():
         mine = grouped(of_row, column_axes)
         cells = [_cell([_value(view, table, p, best) for p in mine.get(place, [])], table) for place in columns]
-        named = [axis for axis in row_axes if axis != "metrics"]
-        words = [view.name(of_row[0].record, named)]
+        words = [view.name(of_row[0].record, [axis for axis in row_axes if axis != "metrics"])]
         words += [label("metrics", of_row[0].metric)] if "metrics" in row_axes else []
         rows.append((" · ".join(filter(None, words)), cells))
     if all(cell.words == ABSENT for _, cells in rows for cell in cells):

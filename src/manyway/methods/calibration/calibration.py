@@ -645,6 +645,5 @@ def gaussian_precision(support: Tensor, scatter: Tensor, counts: Tensor) -> Tens
     variances = support.square().mean(1)
     tiny = torch.finfo(scatter.dtype).tiny
     number = variances.sum(-1).square() / variances.square().sum(-1).clamp_min(tiny)
-    freedom = (number * (support.shape[1] - counts.shape[1])).clamp_min(4)
-    number = number * (1 - 2 / freedom)
+    number = number * (1 - 2 / (number * (support.shape[1] - counts.shape[1])).clamp_min(4))
     return number / scatter.clamp_min(tiny) * (counts / (counts + 1)).mean(-1)

@@ -443,5 +443,4 @@ def held_out(likelihood: Tensor, parameters: Parameters) -> tuple[Tensor, Tensor
     predicted = (likelihood + others.log()).logsumexp(-1) + log(n_classes)
     masses = presence.masses
     shared = torch.full_like(masses, parameters.constants.shared_error)
-    part = (masses * independent_part(masses, shared)).sum(-1) / n_query
-    return predicted.sum(-1), part
+    return predicted.sum(-1), (masses * independent_part(masses, shared)).sum(-1) / n_query

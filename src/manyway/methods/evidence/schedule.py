@@ -255,8 +255,7 @@ def agreement(masses: Tensor) -> Tensor:
     Near 1 where few classes have many queries each. 0 where all classes, or as many as there are queries, are equally
     frequent.
     """
-    most = masses.sum(-1).clamp_max(masses.shape[-1])
-    return (1 - effective_number(masses) / most).clamp_min(0)
+    return (1 - effective_number(masses) / masses.sum(-1).clamp_max(masses.shape[-1])).clamp_min(0)
 
 
 @dataclass(frozen=True)

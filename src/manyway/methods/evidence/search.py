@@ -201,8 +201,7 @@ class Few:
     def updated(self, slopes: Slopes, s: float) -> tuple[Few, Update]:
         """The same after an update."""
         weights = (self.base + _scores(self.likelihood, slopes, self.classes, self.u, s)).exp_()
-        total = self.rest.index_add(0, self.query, weights)
-        u = weights.mul_(self.counted).div_(total[self.query])
+        u = weights.div_(self.rest.index_add(0, self.query, weights)[self.query]).mul_(self.counted)
         masses = self.masses.index_add(0, self.classes, u)
         log_absent = (-self.masses).index_add_(0, self.classes, log_remainders(u))  # ln(1 − u) of small u is −u
         presence = Presence.of_products(masses[None], log_absent.exp_()[None])

@@ -161,8 +161,7 @@ def next_batch(tasks: Tasks, solve: Solve, parameters: Parameters, learned: Any)
         items, given = (torch.cat([one[rows] for one in values], 1) for values in (batches, known))
         run = replace(tasks[rows], query_table=items, query_index=None, query_labels=None, unknown_labels=None)
         run = replace(run, known=None).with_known(given)
-        found = solve(run, select_rows(learned, rows))
-        parts.append((rows, _first(found, tasks.n_query)))
+        parts.append((rows, _first(solve(run, select_rows(learned, rows)), tasks.n_query)))
     solution = _put_together(alone, parts)
     solution.memory = remembered
     return solution

@@ -159,8 +159,7 @@ def _principal_components(centred: Tensor, n_components: int) -> Tensor:
     squares, vectors = torch.linalg.eigh(centred.mT @ centred)
     squares, vectors = squares.flip(-1)[:, :n_components], vectors.flip(-1)[..., :n_components]
     squares = squares.unsqueeze(1)
-    present = squares > squares[..., :1] * 1e-12
-    return centred @ vectors * torch.where(present, squares.rsqrt(), 0)
+    return centred @ vectors * torch.where(squares > squares[..., :1] * 1e-12, squares.rsqrt(), 0)
 
 
 def _orthonormal(columns: Tensor) -> Tensor:

@@ -187,5 +187,4 @@ class AdamSteps(PlainSteps):
 
 def _complexity_slope(u: Tensor, lam: float, eps: float) -> Tensor:
     """[t, 1, k] the derivative in u of the complexity term, −λ Σ (π + ε) ln(π + ε)."""
-    proportions = column_sums(u).unsqueeze(1) / u.shape[1]
-    return (proportions + eps).log_().add_(1).mul_(-lam / u.shape[1])
+    return (column_sums(u).unsqueeze(1) / u.shape[1] + eps).log_().add_(1).mul_(-lam / u.shape[1])

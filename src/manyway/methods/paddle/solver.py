@@ -210,8 +210,7 @@ def _terms(problem: Form, u: Tensor, half_norms: Tensor, lam: float, eps: float)
     proportions = u.mean(1) + eps
     # λ Σ e^{v−1} − λ ⟨v, π + ε⟩ at v = 1 + ln(π + ε)
     complexity = -lam * torch.xlogy(proportions, proportions).sum(-1)
-    barrier = torch.xlogy(u, u).sum((1, 2))
-    return torch.stack([fit, complexity, barrier])
+    return torch.stack([fit, complexity, torch.xlogy(u, u).sum((1, 2))])
 
 
 def dual(u: Tensor, weight: float, eps: float) -> Tensor:
