@@ -75,7 +75,7 @@ def test_queries_count_as_samples_only_where_several_share_a_class():
         query_weights(one_class), torch.tensor([[0.75, 0, 0, 0]])
     )  # one of four possible classes
     everyone_alone = torch.ones(1, 20)
-    assert effective_number(everyone_alone) == 20
+    torch.testing.assert_close(effective_number(everyone_alone), torch.tensor([20.0]))
     assert (query_weights(everyone_alone) == 0).all()
     all_alike = torch.full((1, 20), 15.0)
     assert (query_weights(all_alike) < 1e-6).all()
