@@ -76,7 +76,7 @@ def _listed(summary: labelling.Summary) -> str:
         line = f"{number} class{'es are' if number > 1 else ' is'} present █ (at most 5 % of such a list are absent on "
         line += "average)" + (f", {more} more {verb} possible ▒" if more else "")
     further = summary.n_unseen or 0.0
-    return line + (f"; more items would show about {further:.0f} further classes." if further > 1 else ".")
+    return line + (f"; more items would show about {further:.0f} further classes." if further >= 1.5 else ".")
 
 
 def _unknown(summary: labelling.Summary) -> str:

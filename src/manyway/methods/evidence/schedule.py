@@ -59,7 +59,8 @@ class OfScores:
     # 0.7 always, 8 of 1,786 batches of 30 classifiers lose more than 5.5 points, instead of 2.
     scores_share: tuple[float, float, float] = (0.5, 0.7, 2.0)
     # τ and γ of the confidence, chosen on six classifiers; what a classifier claims for the answers that it loses, and
-    # how many such answers say as much. On six others 2 of 33 cells are calibrated worse than the classifier, not 4.
+    # how many such answers say as much. On six others 2 of 31 cells are calibrated worse than the classifier, not 4;
+    # they were looked at.
     scores_trust: tuple[float, float] = (7.5, 5.0)
     scores_overturned: tuple[float, float] = (0.4, 2.0)
     # ln of how many times as probable the others make an item, on average: below the first value all classes seem to
