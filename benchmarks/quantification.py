@@ -256,6 +256,7 @@ def measure(work: tuple[Key, Path, tuple[str, ...], float]) -> list[Row]:
                 proportions = proportions_by(name, classifier)
                 lists = {str(least): np.flatnonzero(proportions >= least / len(task.items)) for least in LEAST}
                 found = judged(proportions, lists, task.truth)
+            signal.setitimer(signal.ITIMER_REAL, 0)  # here too: a late alarm is caught
         except TimeoutError:
             found = {"failed": f"more than {limit:.0f} s"}
         except Exception as error:  # a rival that fails is said, and does not stop the others
