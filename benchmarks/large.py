@@ -28,11 +28,11 @@ from manyway import Tasks
 from manyway.core.blocks import Blocks, Pile, Spread, Work, in_turn
 from manyway.core.dask import on_dask
 from manyway.core.solution import Solution
+from manyway.labelling.batch import rows_per_block
 from manyway.methods import get_method
 from manyway.methods.evidence.blocks import Assign
 from manyway.methods.paddle.streamed import Iterate
 
-_BLOCK_BYTES = {"cpu": 2**27, "cuda": 2**29}  # as in manyway.labelling.batch
 _SHOTS = 5
 
 
@@ -102,7 +102,7 @@ def grown(arguments: argparse.Namespace, at: Mapping[str, int]) -> tuple[float]:
     generator = torch.Generator().manual_seed(1)
     truth = present[torch.randint(len(present), (arguments.queries,), generator=generator)]
     rows = means[truth] + torch.randn(arguments.queries, arguments.features, generator=generator)
-    size = max(1, _BLOCK_BYTES[arguments.device] // (4 * (arguments.classes + arguments.features)))
+    size = rows_per_block(arguments.classes + arguments.features, torch.device(arguments.device))
     spread = in_turn(lambda: iter(rows.split(size)), torch.device(arguments.device))
     return (seconds(lambda: solved(arguments, support, labels, spread), repeats=2, warm=0),)
 
@@ -134,7 +134,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "queries.safetensors"
         truth = write_queries(path, means, present, arguments.queries, arguments.device)
-        size = max(1, _BLOCK_BYTES[arguments.device] // (4 * (arguments.classes + arguments.features)))
+        size = rows_per_block(arguments.classes + arguments.features, torch.device(arguments.device))
         before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
         with safe_open(path, framework="pt") as file:
             queries = file.get_slice("features")

@@ -188,8 +188,7 @@ def _middle(tasks: Tasks) -> Tensor:
     """[t, 1, d] or [1, 1, d] the mean of the base classes, or of what is known before the queries."""
     if tasks.base_mean is not None:
         return tasks.base_mean.view(1, 1, -1)
-    shared = tasks.shared_support if tasks.n_support else tasks.shared_classes
-    if shared and tasks.factor is None:
+    if (tasks.shared_support if tasks.n_support else tasks.shared_classes) and tasks.factor is None:
         return _known(tasks[:1]).mean(1, keepdim=True)
     if tasks.n_support and _fused_rows(tasks):
         return class_sums(tasks)[0].sum(1, keepdim=True) / tasks.n_support

@@ -212,8 +212,7 @@ def _mean_below(score: Tensor, known: Tensor, counted: Tensor) -> Tensor:
 
     marked = score.masked_fill(~counted, float("inf")).sort(1).values
     below = torch.searchsorted(marked, score) + torch.searchsorted(marked, score, right=True)
-    total = (below * ~known).sum(1).double() / 2
-    return total / (known.sum(1) * (~known).sum(1))
+    return (below * ~known).sum(1).double() / (2 * known.sum(1) * (~known).sum(1))
 
 
 def _adjusted_rand(first: Tensor, second: Tensor, counted: Tensor) -> Tensor:

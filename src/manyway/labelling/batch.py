@@ -17,7 +17,7 @@ from manyway.methods.evidence.from_scores import SEVERAL, find_kind, log_odds, l
 
 IN_MEMORY_BYTES = 2**28  # more assignments than this are computed block by block, where the method can
 AT_MOST_BYTES = 2**30  # more than this never fit
-_BLOCK_BYTES = 2**27  # of a block's assignments; four times as many on a GPU, where small blocks wait for Python
+_BLOCK_BYTES = 2**26  # and eight times as many on a GPU, where small blocks wait for Python
 UNKNOWN = "unknown"  # the label of items of none of the classes
 Named = Items | Scores  # what has names and cells of its own
 
@@ -88,6 +88,11 @@ class Place(NamedTuple):
             yield Pile.of(opened, like, self.progress)
 
 
+def rows_per_block(n_numbers: int, device: torch.device) -> int:
+    """How many rows of so many numbers in float32 are computed at once."""
+    return max(1, _BLOCK_BYTES * (8 if device.type == "cuda" else 1) // (4 * n_numbers))
+
+
 @contextmanager
 def features_batch(support: Items, query: Items, place: Place, *, class_names: Items | None = None) -> Iterator[Batch]:
     """The batch of labelled examples and items. Named features of both are matched by name.
@@ -115,7 +120,7 @@ def features_batch(support: Items, query: Items, place: Place, *, class_names: I
     # The largest example or class name decides how features of an extreme magnitude are rescaled.
     samples = examples if vectors is None else torch.cat([examples, vectors.to(examples)])
     largest = samples[row_sizes(samples).argmax()].cpu().view(1, 1, -1)
-    size = max(1, _BLOCK_BYTES // ((1 if device.type == "cuda" else 4) * (len(classes) + query.n_features)))
+    size = rows_per_block(len(classes) + query.n_features, device)
 
     def read() -> Iterator[Tensor]:
         for first in range(0, len(query), size):
@@ -183,7 +188,7 @@ def scores_batch(
         tasks = Tasks.from_scores(rows(0, len(scores)).to(device)[None], **given)
         yield Batch(tasks, classes, scores, n_labelled, **named)
         return
-    size = max(1, _BLOCK_BYTES // ((1 if device.type == "cuda" else 4) * len(classes)))
+    size = rows_per_block(len(classes), device)
 
     def read() -> Iterator[Tensor]:
         yield from (rows(first, first + size) for first in range(0, len(scores), size))
