@@ -406,7 +406,7 @@ def _dirichlet_counts(key: Tensor, left: Tensor, spec: TaskSpec) -> Tensor:
 
 def _largest_remainder(weights: Tensor, total: Tensor) -> Tensor:
     """Integers [t, e] in proportion to the weights, adding up to total [t, 1]; the largest fractions are rounded up."""
-    exact = weights / weights.sum(1, keepdim=True) * total
+    exact = weights / weights.sum(1, keepdim=True).clamp_min(1e-300) * total  # nothing is left where all weights are 0
     floor = exact.floor()
     rest = total - floor.sum(1, keepdim=True).long()
     rank = (exact - floor).argsort(dim=1, descending=True, stable=True).argsort(dim=1)
