@@ -128,7 +128,7 @@ def test_dirichlet_never_asks_a_class_for_more_than_it_has():
 
 
 def test_dirichlet_tasks_that_need_every_sample_have_every_sample():
-    features = FeatureSet(torch.zeros(50, 1), torch.arange(50) % 5)
+    features = make_features(n_classes=5, per_class=10)
     tasks = sample_tasks(features, TaskSpec(shots=4, k_eff=5, n_query=30, sampling="dirichlet", alpha=2), count=20)
     assert torch.nn.functional.one_hot(tasks.query_labels, 5).sum(1).eq(6).all()
 
