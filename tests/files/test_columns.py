@@ -116,7 +116,7 @@ def test_features_that_are_rather_row_numbers_ids_or_dates(name, values, left_ou
     assert [words in note and f"'{name}' of a.csv" in note and "`ignore_columns`" in note for note in notes] == (
         [] if words is None else [True]
     )
-    assert odd_features("a.csv", features, [name, "x", "y", "z"], [name]) == ([], [])
+    assert odd_features("a.csv", features, [name, "x", "y", "z"], Options(feature_columns=(name,))) == ([], [])
 
 
 @pytest.mark.parametrize(
@@ -165,8 +165,24 @@ def test_rows_of_the_items_help_to_tell_ids(tmp_path, first, others, left_out):
     beside.write_text("x,plant,y,z\n" + "".join(f"{n * 7 % 30 / 7:.3f},{others[n]},{n % 3},1\n" for n in range(30)))
     features = np.column_stack([first, MEASURED[:3, 0], [1, 5, 1], [2, 5, 2]])  # also in a table of whole numbers
     for names in (["plant", "x", "y", "z"], ["plant", "x"]):
-        found = odd_features("a.csv", features[:, : len(names)], names, (), beside)[0]
+        found = odd_features("a.csv", features[:, : len(names)], names, Options(beside=beside))[0]
         assert found == ([0] if left_out else [])
+
+
+def test_the_rows_of_the_items_are_those_of_the_sheet_that_is_named(tmp_path):
+    openpyxl = pytest.importorskip("openpyxl")
+    book, beside = openpyxl.Workbook(), tmp_path / "items.xlsx"
+    for name, numbers in (("other", range(4, 40)), ("items", [0, 2, 1, 0, 2, 0, 1, 5])):
+        sheet = book.create_sheet(name)
+        for row in (["plant", "x"], *([number, number / 7] for number in numbers)):
+            sheet.append(row)
+    book.remove(book["Sheet"])
+    book.save(beside)
+    features = np.column_stack([[1, 2, 3], MEASURED[:3, 0]])
+    found = [
+        odd_features("a.xlsx", features, ["plant", "x"], Options(sheet=s, beside=beside))[0] for s in ("other", "items")
+    ]
+    assert found == [[0], []]
 
 
 def test_ranks_are_features():

@@ -275,7 +275,7 @@ def read_columns(path: Path, options: Options, *, with_labels: bool = True) -> C
     features = table.features(chosen)
     if table.named and with_labels and features.shape[1] == len(chosen) > 1:
         called = [table.names[at] for at in chosen]
-        left_out, remarks = odd_features(path.name, features, called, options.feature_columns, options.beside)
+        left_out, remarks = odd_features(path.name, features, called, options)
         features = np.delete(features, left_out, axis=1) if left_out else features
         chosen, notes = [at for i, at in enumerate(chosen) if i not in left_out], [*notes, *remarks]
     used = {*chosen, label, item}
@@ -332,7 +332,7 @@ def _with_lists(options: Options, names: Sequence[str]) -> Options:
 
 
 def odd_features(
-    where: str, features: Numbers, names: Sequence[str], kept: Collection[str] = (), beside: Path | None = None
+    where: str, features: Numbers, names: Sequence[str], options: Options = AUTO
 ) -> tuple[list[int], list[str]]:
     """Features that are more likely row numbers, ids or dates: which to leave out, and what to say about them.
 
@@ -345,10 +345,8 @@ def odd_features(
     features : ndarray of shape [n, d]
     names : sequence of str
         The names of the features.
-    kept : collection of str
-        The features that the user has asked for.
-    beside : Path or None
-        Another table with such features; its rows are judged too.
+    options : Options
+        What the user has asked for is kept, and the rows of the table beside are judged too.
 
     Returns
     -------
@@ -363,8 +361,8 @@ def odd_features(
     first, usual = features[:100].astype(np.float64), len(names) / 2
     odd = (first % 1 == 0).all(0) | (first >= _DAYS[0][0]).all(0) | _are_far(first)
     places = [_PLACES.fullmatch(name.strip().casefold()) is not None for name in names]
-    perhaps = [at for at in np.flatnonzero(odd | places).tolist() if names[at] not in kept]
-    more = _columns_beside(beside, [names[at] for at in perhaps])
+    perhaps = [at for at in np.flatnonzero(odd | places).tolist() if names[at] not in options.feature_columns]
+    more = _columns_beside(options, [names[at] for at in perhaps])
     n_first, n_rows = len(features), len(features) + len(more)
     found = {at: np.concatenate([features[:, at], more[:, i]], dtype=np.float64) for i, at in enumerate(perhaps)}
     whole = [at for at in perhaps if bool((found[at] % 1 == 0).all())]
@@ -403,11 +401,11 @@ def odd_features(
     return left_out if len(left_out) < len(names) else [], notes
 
 
-def _columns_beside(path: Path | None, names: Sequence[str]) -> Numbers:
+def _columns_beside(options: Options, names: Sequence[str]) -> Numbers:
     """[n, c] the columns of these names in another table; no rows where it has not all, or not of numbers."""
-    if path is not None and names and suffix_of(path) in TABLE_SUFFIXES:
+    if (path := options.beside) is not None and names and suffix_of(path) in TABLE_SUFFIXES:
         with suppress(InputError):  # it is said where the table is read for its own sake
-            table = read_table(path)
+            table = read_table(path, sheet=options.sheet)
             places = [at for at in (find_column(table.names, name) for name in names) if at is not None]
             if len(places) == len(names) and not table.is_empty:
                 return table.features(places)
