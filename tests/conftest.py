@@ -8,13 +8,13 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import processes
 import pytest
-import torch
 from browser import open_browser
 
 # One thread for each process of the tests and for those that they start: the problems are small, and machines that test
-# are shared. Dask's workers are forks of one process that has loaded torch, which takes longer than most tests.
-torch.set_num_threads(1)
+# are shared. Dask's workers are forks of one process that has loaded torch, which takes longer than most tests; the
+# process that only hands out tests does not load it.
 gc.disable()  # until the tests are collected: nothing of them is garbage
 for _name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
     os.environ.setdefault(_name, "1")
@@ -58,7 +58,7 @@ def cluster() -> Iterator[str]:
 def workers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
     """A cluster of two worker processes on this machine. One that is killed is replaced."""
     distributed = pytest.importorskip("distributed", reason="needs dask.distributed: pip install manyway[dask]")
-    distributed.utils.get_mp_context().set_forkserver_preload(["distributed", "torch"])
+    processes.context()  # so that they are forks of a process that has loaded torch
     with distributed.LocalCluster(
         n_workers=2,
         threads_per_worker=1,
@@ -78,8 +78,11 @@ def browser() -> Iterator[Any]:
 
 
 @pytest.fixture(scope="session", autouse=True)
-def _own_cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+def _own_cache_and_thread(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     """Features are kept in a folder of the tests, not in that of the user."""
+    import torch
+
+    torch.set_num_threads(1)
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("MANYWAY_CACHE", str(tmp_path_factory.mktemp("cache")))
         yield

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import signal
-import subprocess
-import sys
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 
+import processes
 import pytest
 from bench_problems import SMALL, Watching, contents, data_folder_with_toy, jobs_of, run_suite
 
@@ -110,8 +109,8 @@ Store.write_partial = write_and_die
 main()
 """
     words = ["bench", str(tmp_path / "mine.toml"), "--data", str(tmp_path), "--results", str(tmp_path / "killed")]
-    killed = subprocess.run([sys.executable, "-c", code, *words], capture_output=True)
-    assert killed.returncode == -signal.SIGKILL, killed.stderr.decode()
+    killed = processes.run(code, *words)
+    assert killed.returncode == -signal.SIGKILL, killed.stdout
     partial = tmp_path / "killed" / "partial"
     assert not any((tmp_path / "killed" / "records").glob("*.json"))
     (left,) = partial.glob("[!.]*.json")

@@ -5,11 +5,11 @@ from __future__ import annotations
 import csv
 import io
 import json
-import os
 import subprocess
 import sys
 
 import numpy as np
+import processes
 import pytest
 import torch
 from hostile.files import QUERY, TRUTH, X, Y, write
@@ -218,15 +218,11 @@ def test_an_output_is_checked_before_anything_is_read(folder):
 def test_a_process_without_terminal_in_a_poor_encoding(folder):
     names = np.where(Y == "c1", "[/b]bée ±", Y)
     write(folder / "[red]c.npz", {"features": X, "labels": names})
-    code = "from manyway.cli import main; main()"
-    done = subprocess.run(
-        [sys.executable, "-c", code, "label", "[red]c.npz", "p.npz", "-o", "[/o]ut.csv"],
-        capture_output=True,
-        env={**os.environ, "PYTHONIOENCODING": "ascii"},
-        stdin=subprocess.DEVNULL,
-    )
-    out = done.stdout.decode("ascii")
-    assert (done.returncode, done.stderr) == (0, b"")
+    code = "import sys; sys.stdout.reconfigure(encoding='ascii'); sys.stderr = open('errors.txt', 'w')\n"
+    code += "from manyway.cli import main; main()"
+    done = processes.run(code, "label", "[red]c.npz", "p.npz", "-o", "[/o]ut.csv")
+    out = done.stdout
+    assert (done.returncode, out.isascii(), (folder / "errors.txt").read_text()) == (0, True, ""), out
     assert "[/b]b" in out
     assert "Written to [/o]ut.csv." in out
     written = (folder / "[" / "o]ut.csv").read_text(encoding="utf-8")

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import io
 import json
+import os
 import re
 import shutil
 import signal
-import subprocess
 import sys
 import time
 from dataclasses import replace
@@ -15,6 +15,7 @@ from types import SimpleNamespace
 
 import httpx
 import numpy as np
+import processes
 import pytest
 from PIL import Image
 from review_problems import CLASSES, make_review, truth, with_pictures
@@ -48,7 +49,7 @@ def saved(folder, data=None):
 def test_the_page_is_served_until_the_command_is_stopped_and_nothing_is_lost(files):
     words = ["review", "examples.npz", "items.npz", "-o", "trees", "--no-browser", "--port", "8801"]
     code = f"import sys; sys.argv[1:] = {words}; from manyway.cli import main; main()"
-    with subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True, cwd=files) as server:
+    with processes.Started(code, cwd=files) as server:
         address = re.search(r"http://127\.0\.0\.1:\d+/\?token=\S+", server.stdout.readline())[0]
         origin = address.partition("/?")[0]
         with httpx.Client(base_url=origin, headers={"Origin": origin}, timeout=30) as client:
@@ -61,7 +62,7 @@ def test_the_page_is_served_until_the_command_is_stopped_and_nothing_is_lost(fil
             items = client.get("/api/review").json()["items"]
             action = {"kind": "label", "rows": [1], "labels": ["fir"], "key": "k", "items": items}
             assert client.post("/api/actions", json=action).json().get("said") == "photo-1.png: fir."
-        server.send_signal(signal.SIGINT)
+        os.kill(server.pid, signal.SIGINT)
         rest = server.stdout.read()
         assert server.wait(120) == 0
     assert "1 of 40 items are reviewed." in rest

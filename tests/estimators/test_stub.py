@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import inspect
-import subprocess
-import sys
 
+import processes
 import pytest
 from estimator_stub import PATH, stub
 from problems import ESTIMATORS
@@ -57,7 +56,8 @@ def test_using_one_estimator_loads_no_other_methods_solver():
         "from manyway import PADDLE; PADDLE()",
     ]
     code = "\n".join(["import sys", *(f"{step}\nprint(*sys.modules)" for step in steps)])
-    found = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)
+    found = processes.run(code)
+    assert found.returncode == 0, found.stdout
     first, second, third = (SOLVERS & set(line.split()) for line in found.stdout.splitlines())
     assert first == set()
     assert second == {"manyway.methods.simpleshot"}

@@ -7,11 +7,10 @@ import os
 import random
 import re
 import signal
-import subprocess
-import sys
 import time
 from pathlib import Path
 
+import processes
 import pytest
 from damage import wrong_answers
 
@@ -52,8 +51,7 @@ def test_actions_come_back_in_order(tmp_path):
 def test_twenty_kills_lose_no_acknowledged_action(tmp_path):
     path, rng, acknowledged = tmp_path / "journal.jsonl", random.Random(17), []
     for start in range(20):
-        words = [sys.executable, "-c", REVIEWER, str(path), str(start)]
-        with subprocess.Popen(words, stdout=subprocess.PIPE, text=True) as child:
+        with processes.Started(REVIEWER, path, start) as child:
             for _ in range(rng.randint(1, 12)):
                 acknowledged.append(child.stdout.readline().split())
             time.sleep(rng.random() * 0.004)

@@ -5,8 +5,6 @@ from __future__ import annotations
 import os
 import re
 import signal
-import subprocess
-import sys
 import threading
 import time
 from collections import Counter
@@ -15,6 +13,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
+import processes
 import pytest
 from review_problems import HOSTILE, make_review, truth, with_pictures, with_unknown_items
 
@@ -378,7 +377,7 @@ def test_a_killed_review_goes_on_where_it_was(window, tmp_path):
     np.savez(tmp_path / "items.npz", features=data.items.features, items=np.array(data.names))
     words = ["review", "examples.npz", "items.npz", "-o", "review", "--no-browser", "--port", "8860"]
     code = f"import sys; sys.argv[1:] = {words}; from manyway.cli import main; main()"
-    with subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True, cwd=tmp_path) as server:
+    with processes.Started(code, cwd=tmp_path) as server:
         address = re.search(r"http://\S+", server.stdout.readline())[0]
         try:
             page.goto(address, wait_until="commit")

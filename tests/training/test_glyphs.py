@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
-
+import processes
 import pytest
 import torch
 
@@ -152,6 +150,6 @@ def test_loading_needs_neither_pillow_nor_matplotlib():
         "try: glyphs.image_set('test', 1)\n"
         "except Exception as error: print(type(error).__name__, error)\n"
     )
-    out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True).stdout.splitlines()
+    out = processes.run(code).stdout.splitlines()
     assert int(out[0]) >= 200
     assert out[1].startswith("InputError Drawing letters needs")

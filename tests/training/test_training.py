@@ -5,18 +5,16 @@ from __future__ import annotations
 import csv
 import os
 import signal
-import subprocess
-import sys
 from dataclasses import replace
 from datetime import timedelta
 
+import processes
 import pytest
 import torch
 import typer
 from PIL import Image
 from typer.testing import CliRunner
 
-import manyway
 from manyway.cli.train import train as train_cli
 from manyway.encoding.backbones.checkpoint import read_checkpoint, save_checkpoint, weights_hash
 from manyway.encoding.backbones.networks import build, encode_images
@@ -185,7 +183,12 @@ def test_the_papers_schedule():
 
 
 SHARED_RECIPES = {"plain": replace(RECIPE, epochs=1), "mixed": replace(RECIPE, epochs=1, mixup=0.4)}
-SECOND_PROCESS = "import sys; from test_training import train_in_two; train_in_two(1, sys.argv[1])"
+SECOND_PROCESS = """
+import sys
+sys.path.insert(0, sys.argv[1])
+from test_training import train_in_two
+train_in_two(1, sys.argv[2])
+"""
 
 
 def without_batch_statistics():
@@ -213,17 +216,14 @@ def train_in_two(rank, folder):
         torch.distributed.destroy_process_group()
 
 
-HERE = os.path.dirname(__file__)
-FOLDERS = os.pathsep.join([HERE, os.path.dirname(HERE), os.path.dirname(os.path.dirname(manyway.__file__))])
-
-
 @pytest.mark.slow
 def test_two_processes_equal_one_with_the_same_global_batch(tmp_path):
-    environment = {**os.environ, "PYTHONPATH": FOLDERS, "OMP_NUM_THREADS": "1"}
-    other = subprocess.Popen([sys.executable, "-c", SECOND_PROCESS, str(tmp_path)], env=environment)
-    alone = {name: run(recipe=recipe, network=without_batch_statistics()) for name, recipe in SHARED_RECIPES.items()}
-    train_in_two(0, tmp_path)
-    assert other.wait(timeout=300) == 0
+    with processes.Started(SECOND_PROCESS, os.path.dirname(__file__), tmp_path) as other:
+        alone = {
+            name: run(recipe=recipe, network=without_batch_statistics()) for name, recipe in SHARED_RECIPES.items()
+        }
+        train_in_two(0, tmp_path)
+        assert other.wait(timeout=300) == 0
     for name, expected in alone.items():
         for rank in range(2):
             told = torch.load(tmp_path / f"{name}-{rank}.pt", weights_only=True)
@@ -332,10 +332,8 @@ def batch_or_death(*arguments):
 loop.training_batch = batch_or_death
 typer.run(train)
 """
-    command = [sys.executable, "-c", code, *train_options(pictures, tmp_path / "killed")]
-    environment = {**os.environ, "PYTHONPATH": FOLDERS, "OMP_NUM_THREADS": "1"}
-    killed = subprocess.run(command, env=environment, capture_output=True)
-    assert killed.returncode == -signal.SIGKILL, killed.stderr.decode()
+    killed = processes.run(code, *train_options(pictures, tmp_path / "killed"))
+    assert killed.returncode == -signal.SIGKILL, killed.stdout
     assert (tmp_path / "killed" / "last.pt").exists()
     assert not (tmp_path / "killed" / "curves.png").exists()
     for out in ("killed", "whole"):

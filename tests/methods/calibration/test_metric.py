@@ -95,7 +95,7 @@ def test_left_out_samples_are_missing_from_their_prototype_and_from_the_metric(n
     plain = calibrate(tasks, Schedule(), metric=False)
     left_out = LeftOut.of(tasks.support_labels, plain, torch.ones(1, dtype=torch.float64), Schedule())
     taken_out = torch.tensor([(1 - gamma) * weight], dtype=torch.float64)
-    found = replace(left_out, given=left_out._gain()).classified(inner, taken_out)
+    found = replace(left_out, given=left_out._gain).classified(inner, taken_out)
     for i in range(n_samples):
         others = torch.arange(n_samples) != i
         without = torch.stack([tasks.support[0, others & (labels == k)].mean(0) for k in range(N_CLASSES)])

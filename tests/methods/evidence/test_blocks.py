@@ -229,11 +229,12 @@ def test_a_dask_cluster_takes_known_labels_names_and_unknown_items_together(clus
         class_features=tasks.class_features[:, :29],
         known=known,
     )
+    options = {"open_set": True, "max_iter": 10, "schedule": {"anneal_steps": 5}}  # each iteration is a pass
     blocks = tasks.query[0].split(20)
     with on_dask(cluster, lambda: iter(blocks)) as spread:
-        found = solve("evidence", piled(tasks, spread=spread), open_set=True)
+        found = solve("evidence", piled(tasks, spread=spread), **options)
         labels, probabilities, groups = found.labels, found.probabilities, found.unknown_groups
-    expected = solve("evidence", tasks, open_set=True)
+    expected = solve("evidence", tasks, **options)
     torch.testing.assert_close(probabilities, expected.probabilities, rtol=0, atol=1e-4)
     assert torch.equal(labels, expected.labels)
     assert torch.equal(groups, expected.unknown_groups)

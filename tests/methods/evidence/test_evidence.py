@@ -238,28 +238,29 @@ def test_few_classes_are_found(weak_features, k_eff):
 @pytest.mark.parametrize("shots", [1, 5])
 def test_many_classes_are_no_loss(weak_features, shots):
     spec = TaskSpec(shots=shots, k_eff=60, n_query=75)
-    ours = evaluate("evidence", weak_features, spec, n_tasks=40)
-    assert ours.accuracy > evaluate("simpleshot", weak_features, spec, n_tasks=40).accuracy - 0.01
+    ours = evaluate("evidence", weak_features, spec, n_tasks=25)
+    assert ours.accuracy > evaluate("simpleshot", weak_features, spec, n_tasks=25).accuracy - 0.01
 
 
 def test_probabilities_are_calibrated_where_few_classes_are_present(weak_features):
-    tasks = sample_tasks(weak_features, TaskSpec(shots=5, k_eff=5, n_query=50), count=40)
+    tasks = sample_tasks(weak_features, TaskSpec(shots=5, k_eff=5, n_query=50), count=30)
 
     def overconfidence(**params: bool) -> float:
         sure, labels = solve("evidence", tasks, **params).probabilities.max(-1)
         return float(sure.mean() - (labels == tasks.query_labels).float().mean())
 
-    assert abs(overconfidence()) < 0.06
-    assert overconfidence(group_posterior=False) > overconfidence()
+    found = overconfidence()
+    assert abs(found) < 0.06
+    assert overconfidence(group_posterior=False) > found
 
 
 def test_the_number_of_classes_is_estimated_with_its_uncertainty(weak_features):
     for k_eff in (2, 5):
-        tasks = sample_tasks(weak_features, TaskSpec(shots=10, k_eff=k_eff, n_query=45), count=30)
+        tasks = sample_tasks(weak_features, TaskSpec(shots=10, k_eff=k_eff, n_query=45), count=20)
         solution = solve("evidence", tasks)
         assert k_eff - 0.1 < float(solution.n_present.mean()) < k_eff + 1.5  # it errs on the side of too many
         assert (solution.n_present_sd > 0).all()
-        present = torch.zeros(30, 60, dtype=torch.bool).scatter_(1, tasks.query_labels, True)
+        present = torch.zeros(20, 60, dtype=torch.bool).scatter_(1, tasks.query_labels, True)
         assert solution.presence[present].mean() > 0.8
         assert solution.presence[~present].mean() < 0.05
 

@@ -37,7 +37,7 @@ class Mode:
 def problem(mode: Mode) -> tuple[Tasks, Tasks]:
     """A task in memory, and the same one in blocks."""
     g = torch.Generator().manual_seed(mode.seed)
-    n_classes, n_query, d, shots = 8, 40, 12, mode.shots
+    n_classes, n_query, d, shots = 8, 28, 12, mode.shots
     centres = 2 * torch.randn(n_classes + 2, d, generator=g, dtype=torch.float64)
     truth = torch.randint(0, 3, (n_query,), generator=g)
     if mode.unknown:
@@ -81,7 +81,7 @@ modes = st.builds(
     stream=st.booleans(),
     scores=st.booleans(),
     scale=st.sampled_from(SCALES),
-    blocks=st.sampled_from([7, 40]),
+    blocks=st.sampled_from([7, 28]),
 )
 
 

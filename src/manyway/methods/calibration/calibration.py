@@ -23,6 +23,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import nullcontext
 from dataclasses import dataclass, fields, replace
+from functools import cached_property
 from math import ceil, log
 from typing import Any, NamedTuple
 
@@ -289,8 +290,7 @@ def calibrated(
     plain = Calibration(middle, None, offsets, squares, counts, counts, *meaning, torch.ones_like(usual))
     if not freedom or not (metric or given is None):  # with one sample per class none can be left out
         return plain
-    left_out = LeftOut.of(tasks.support_labels.gather(1, samples), plain, usual, constants, few)
-    left_out = replace(left_out, given=given)
+    left_out = replace(LeftOut.of(tasks.support_labels.gather(1, samples), plain, usual, constants, few), given=given)
     residuals = differences(tasks, samples, prototypes, left_out.labels)
     with nullcontext() if few else tensor_cores(residuals):  # the precision is that of many distances
         inner = Inner.of(residuals, offsets, left_out.labels)
@@ -448,10 +448,11 @@ class LeftOut:
         return LeftOut(labels, plain.counts, plain.scatter, usual, prior_sd, own_counts, usable, few, unsure)
 
     def of_tasks(self, which: Tensor) -> LeftOut:
-        """Those of some tasks [m]."""
-        tensors = {name: one for name, one in vars(self).items() if isinstance(one, Tensor)}
-        some: dict[str, Any] = {name: rows_of_tasks(one, which) for name, one in tensors.items()}
-        return replace(self, **some)
+        """Those of some tasks [m], in order."""
+        if len(which) == len(self.labels):
+            return self
+        given = {one.name: getattr(self, one.name) for one in fields(self)}
+        return LeftOut(**{name: one[which] if isinstance(one, Tensor) else one for name, one in given.items()})
 
     def some(self, every: int) -> LeftOut:
         """Every so many of the samples."""
@@ -468,9 +469,9 @@ class LeftOut:
         answers in a similar metric.
         """
         terms = self._terms(inner, weight, spread)
-        start, steps = (self.usual, _NEWTON_STEPS) if near is None else (near / self._gain(), _REFIT_STEPS)
+        start, steps = (self.usual, _NEWTON_STEPS) if near is None else (near / self._gain, _REFIT_STEPS)
         if self.given is not None:
-            start, steps = self.given / self._gain(), 0
+            start, steps = self.given / self._gain, 0
         if self._fused(inner):
             from manyway.methods.calibration import left_out_kernel
 
@@ -483,15 +484,15 @@ class LeftOut:
             precision = self._fit(distances, terms.own, start, steps)
             losses = self._losses(distances, terms.own, precision)
         # Own prototypes have n−1 samples here. For queries they have n, and that much less error.
-        return Answers(losses, precision * self._gain(), terms.spread, self._noise(terms.own))
+        return Answers(losses, precision * self._gain, terms.spread, self._noise(terms.own))
 
     def fitted(self, distances: Tensor) -> Answers:
         """Classify every sample by unbiased squared distances [t, n, k]."""
         own = distances.gather(-1, self.labels.unsqueeze(-1)).squeeze(-1)
-        start = self.usual if self.given is None else self.given / self._gain()
+        start = self.usual if self.given is None else self.given / self._gain
         found = self._fit(distances, own, start, _NEWTON_STEPS if self.given is None else 0)
         losses = self._losses(distances, own, found)
-        return Answers(losses, found * self._gain(), torch.ones_like(found), self._noise(own))
+        return Answers(losses, found * self._gain, torch.ones_like(found), self._noise(own))
 
     def _losses(self, distances: Tensor, own: Tensor, precision: Tensor) -> Tensor:
         """[t, n] weighted cross-entropies."""
@@ -555,7 +556,7 @@ class LeftOut:
             distances.addcmul_(toward.square_(), terms.part.unsqueeze(-1))
         return distances.scatter_(-1, self.labels.unsqueeze(-1), terms.own.unsqueeze(-1))
 
-    @property
+    @cached_property
     def _others(self) -> Tensor:
         """[t, n] the number of other samples of the class."""
         return (self.own_counts - 1).clamp_min(1)
@@ -592,6 +593,7 @@ class LeftOut:
             log_precision = log_precision - step.clamp(-1, 1)
         return log_precision.exp()
 
+    @cached_property
     def _gain(self) -> Tensor:
         """[t] the precision for queries, relative to the most probable one.
 
@@ -602,7 +604,7 @@ class LeftOut:
         total = self.usable.sum(-1)
         return ((gain * self.usable).sum(-1) / total.clamp_min(1)).where(total > 0, 1.0) * self._trust
 
-    @property
+    @cached_property
     def _trust(self) -> Tensor:
         """[t] what the most probable precision is multiplied by, because few samples have chosen the metric."""
         return 1 / (1 + self.unsure.square())

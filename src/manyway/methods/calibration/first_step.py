@@ -352,9 +352,7 @@ def _left_out_scales(rows: Tensor, labels: Tensor, counts: Tensor, samples: Tens
 
 def growth_of(tasks: Tasks, step: FirstStep) -> Growth | None:
     """What ``calibrate`` must know of scales that were learned from the same support; None where there are none."""
-    if not bool(step.scaled.any()):
-        return None
-    if tasks.n_support == tasks.n_classes:
+    if tasks.n_support == tasks.n_classes or not bool(step.scaled.any()):
         return None
     shared = tasks.shared_support
 

@@ -102,7 +102,7 @@ def rows_of(table: Tensor, index: Tensor) -> Tensor:
 
 def rows_of_tasks(values: Tensor, which: Tensor) -> Tensor:
     """[m, …] the values [t, …] of tasks [m], in order; not a copy where that is all tasks."""
-    return values if len(which) == len(values) else values[which]
+    return values if which.shape[0] == values.shape[0] else values[which]
 
 
 def differences(tasks: Tasks, which: Tensor, others: Tensor, of: Tensor) -> Tensor:

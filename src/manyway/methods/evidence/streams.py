@@ -214,12 +214,11 @@ def select_rows(value: Any, which: Tensor) -> Any:
 def _first(found: Solution, n_query: int) -> dict[str, Any]:
     """The answers for the first queries."""
     whole, probabilities = _plain(found), found.probabilities[:, :n_query]
-    judged = None if found.unknown is None else found.unknown[:, :n_query]
-    counted = tally(Answered(probabilities, judged))._replace(doubt=found.tallied.doubt)
+    unknown = whole["unknown"][:, :n_query] if "unknown" in whole else None
+    counted = tally(Answered(probabilities, unknown))._replace(doubt=found.tallied.doubt)
     part = Solution(probabilities, found.n_iter, found.converged, tallied=counted)
     kept = _plain(part) | {"review_scores": found.review_scores[:, :n_query]}
     if "unknown" in whole:
-        unknown = whole["unknown"][:, :n_query]
         kept |= {"unknown": unknown, **_regrouped(unknown, whole["unknown_groups"][:, :n_query])}
     return kept | {"prototypes": lambda: found.prototypes, "objective": found.objective}
 
