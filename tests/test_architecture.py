@@ -211,7 +211,7 @@ def test_public_names_are_not_modules():
 
 
 HEAVY = ("torch", "matplotlib", "sklearn", "pandas", "scipy")
-OTHERS = {"sklearn", "pandas", "scipy"}
+NOT_TO_LABEL = {"sklearn", "pandas", "scipy"}
 
 
 def test_commands_that_only_read_load_no_heavy_library(tmp_path):
@@ -226,10 +226,10 @@ def test_labelling_loads_neither_scikit_learn_nor_scipy_nor_pandas(tmp_path):
     code = (
         "import sys\n"
         "for name in list(sys.modules):\n"
-        f"    if name.split('.')[0] in {OTHERS}: del sys.modules[name]  # who asks for it loads it again\n"
+        f"    if name.split('.')[0] in {NOT_TO_LABEL}: del sys.modules[name]  # who asks for it loads it again\n"
         "from manyway.cli import main\n"
         "try: main()\nexcept SystemExit: pass\n"
-        f"print('loaded:', *({OTHERS} & set(sys.modules)))"
+        f"print('loaded:', *({NOT_TO_LABEL} & set(sys.modules)))"
     )
     done = processes.run(code, "label", "examples.npz", "items.npy", "-o", "labels.csv", cwd=tmp_path)
     assert (tmp_path / "labels.csv").exists(), done.stdout
