@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import pytest
 import torch
 from problems import make_tasks
 
 from manyway.core.ops import class_sums
+from manyway.methods.calibration import first_step
 from manyway.methods.calibration.constants import Constants
-from manyway.methods.calibration.first_step import _MOST_ROWS, _seen
+from manyway.methods.calibration.first_step import _MOST_ROWS, FirstStep, _seen, choose
 
 
 def test_evenly_spaced_examples_show_how_the_features_look():
@@ -22,3 +24,24 @@ def test_evenly_spaced_examples_show_how_the_features_look():
         changed.support_table[:, rows] *= 10.0 ** torch.linspace(-3, 3, 40, dtype=torch.float64)
         found = _seen(changed, counts, middle, Constants())
         assert (torch.equal(found[0], way) and torch.equal(found[1], usual)) == same
+
+
+@pytest.mark.parametrize("n_features", [3, 8, 20])
+def test_ways_are_chosen_alike_all_at_once_and_one_after_another(n_features, monkeypatch):
+    tasks = make_tasks(4, n_classes=5, n_features=n_features, shots=4)
+    units = 10 ** torch.linspace(-2, 2, n_features, dtype=tasks.support.dtype)
+    tables = [
+        tasks,
+        tasks.with_rows(tasks.support * units, tasks.query),
+        tasks.with_rows(tasks.support.exp(), tasks.query),
+    ]
+
+    def found() -> list[FirstStep]:
+        return [choose(table, Constants(way_gain=0.1)) for table in tables]
+
+    together = found()
+    monkeypatch.setattr(first_step, "_SMALL", 0)
+    for one, other in zip(together, found(), strict=True):
+        for mine, theirs in zip(vars(one).values(), vars(other).values(), strict=True):
+            assert torch.equal(mine, theirs)
+    assert len({way for one in together for way in one.way.tolist()}) > 1

@@ -62,6 +62,7 @@ WAYS = ("raw", "unit", "columns", "both")
 _UNIT, _COLUMNS, _BOTH = 1, 2, 3
 _MOST_ROWS = 128  # evenly spaced samples that show how the features look
 _TASK_NUMBERS = 1 << 24  # tasks are tried in blocks of about this many numbers
+_SMALL = 1 << 20  # numbers of tasks for which all ways are tried at once: the calls take longer than the work
 _LEAST_REST = 0.05  # of a variance without one sample
 _SMALLEST, _LARGEST = 1e-12, 1e12  # the largest feature of ordinary supports lies between these
 _LONGEST = 1e3  # the greatest length of a row of outliers
@@ -302,23 +303,24 @@ def _tried(
 ) -> FirstStep:
     """The best of all ways for tasks with support [t, s, d], labels [t, s] and counts [t, k]."""
     n_tasks, n_classes = counts.shape
-    samples = left_out_samples(labels, counts)
-    raw_middle = _means(support, labels, n_classes).mean(1, keepdim=True)
+    samples, raw_middle = left_out_samples(labels, counts), _means(support, labels, n_classes).mean(1, keepdim=True)
     levelled = torch.where(_like(seen.levels), level(support), support) - seen.middle
     scales, grown = _left_out_scales(levelled, labels, counts, samples)
-    steps = []
-    for number in range(len(WAYS)):
-        way, middle = torch.full_like(seen.way, number), seen.middle if number else raw_middle
-        factor = scales.factor if number >= _COLUMNS else torch.ones_like(seen.middle)
-        steps.append(FirstStep(way, seen.levels & (number > 0), middle, factor, torch.ones_like(seen.size), seen.far))
+    of = torch.arange(n_tasks, device=counts.device).repeat(len(WAYS))  # way after way, as tasks
+    way, steps = torch.arange(len(of), device=of.device).div(n_tasks, rounding_mode="floor"), seen[of]
+    middle = torch.where(_like(way > 0), steps.middle, raw_middle[of])
+    factor = torch.where(_like(way >= _COLUMNS), scales.factor[of], 1.0)
+    steps = replace(steps, way=way, levels=steps.levels & (way > 0), middle=middle, factor=factor)
     best = seen.way
     if support.shape[1] > n_classes:
-        losses = []
-        for step in steps:
-            rows, growth = step(support), Grown(grown, step.unit) if bool(step.scaled.any()) else None
-            one = Tasks(rows, None, labels, rows[:, :0], None, n_classes)
-            losses.append(calibrated(one, class_moments(one), samples, growth, constants, metric=metric).losses)
-        stacked = torch.stack(losses)  # [w, t, n]
+        losses, at_once = [], len(of) if support.numel() < _SMALL else n_tasks
+        for first in range(0, len(of), at_once):
+            step, which = steps[first : first + at_once], of[:at_once]
+            rows, growth = step(support[which]), torch.where(_like(step.scaled), grown[which], 1.0)
+            one = Tasks(rows, None, labels[which], rows[:, :0], None, n_classes)
+            given = class_moments(one), samples[which], Grown(growth, step.unit)
+            losses.append(calibrated(one, *given, constants, metric=metric).losses)
+        stacked = torch.cat(losses).view(len(WAYS), n_tasks, -1)
         own = stacked.gather(0, seen.way.view(1, -1, 1).expand(1, -1, stacked.shape[-1]))
         gains, z, n = own - stacked, constants.way_gain, samples.shape[1]
         # About the quantile of Student's distribution that is as improbable: n gains estimate their own variance, and
@@ -329,9 +331,7 @@ def _tried(
         best = torch.where(better.any(0), total.argmin(0), seen.way)
         usable = stacked.isfinite().all(-1).gather(0, best[None])[0]  # single values may be far too large for some ways
         best = torch.where(usable, best, _UNIT)
-    fields = map(torch.stack, zip(*(vars(step).values() for step in steps), strict=True))
-    rows_ = torch.arange(n_tasks, device=best.device)
-    return FirstStep(*(field[best, rows_] for field in fields))
+    return steps[best * n_tasks + of[:n_tasks]]
 
 
 def _means(rows: Tensor, labels: Tensor, n_classes: int) -> Tensor:
