@@ -30,7 +30,7 @@ run: $(RUN_READY)  ## compare the methods on the embedded features: a table and 
 	$(BIN)/manyway bench quickstart
 
 test: $(DEV_READY)  ## run all tests; options for pytest: make test PYTEST='-m "not slow"'
-	PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest $(PYTEST)  # the tests start many processes: each would compile again
+	PYTHONDONTWRITEBYTECODE= MIMALLOC_PURGE_DELAY=1000 $(BIN)/python -m pytest $(PYTEST)  # the tests start many processes: each would compile again
 
 lint: $(DEV_READY)  ## check style and types
 	$(BIN)/ruff check .

@@ -15,6 +15,8 @@ import resource
 import tempfile
 import time
 from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
@@ -133,9 +135,10 @@ def main() -> None:
 
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "queries.safetensors"
-        truth = write_queries(path, means, present, arguments.queries, arguments.device)
+        written = path, means, present, arguments.queries, arguments.device
+        with ProcessPoolExecutor(1, get_context("spawn")) as other:  # its memory is not that of labelling
+            truth = other.submit(write_queries, *written).result()
         size = rows_per_block(arguments.classes + arguments.features, torch.device(arguments.device))
-        before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
         with safe_open(path, framework="pt") as file:
             queries = file.get_slice("features")
 
@@ -167,7 +170,7 @@ def main() -> None:
         "iterations": f"{int(solution.n_iter)}, {'converged' if bool(solution.converged) else 'not converged'}",
         "classes updated in each": " ".join(map(str, active)),
         "work, in full iterations": f"{work:.1f} instead of {len(active) + 1}",
-        "peak memory (before, to write the queries)": f"{peak:.2f} GiB ({before:.2f})",
+        "peak memory": f"{peak:.2f} GiB",
         "GPU memory": gpu,
         "classes estimated": estimated,
         f"{arguments.workers} Dask processes": cluster,
