@@ -451,8 +451,8 @@ class LeftOut:
         """Those of some tasks [m], in order."""
         if len(which) == len(self.labels):
             return self
-        given = {one.name: getattr(self, one.name) for one in fields(self)}
-        return LeftOut(**{name: one[which] if isinstance(one, Tensor) else one for name, one in given.items()})
+        names = (one.name for one in fields(self) if isinstance(getattr(self, one.name), Tensor))
+        return replace(self, **{name: getattr(self, name)[which] for name in names})
 
     def some(self, every: int) -> LeftOut:
         """Every so many of the samples."""

@@ -214,7 +214,7 @@ def select_rows(value: Any, which: Tensor) -> Any:
 def _first(found: Solution, n_query: int) -> dict[str, Any]:
     """The answers for the first queries."""
     whole, probabilities = _plain(found), found.probabilities[:, :n_query]
-    unknown = whole["unknown"][:, :n_query] if "unknown" in whole else None
+    unknown: Any = whole["unknown"][:, :n_query] if "unknown" in whole else None
     counted = tally(Answered(probabilities, unknown))._replace(doubt=found.tallied.doubt)
     part = Solution(probabilities, found.n_iter, found.converged, tallied=counted)
     kept = _plain(part) | {"review_scores": found.review_scores[:, :n_query]}
