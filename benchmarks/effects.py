@@ -45,7 +45,6 @@ OTHER: Mapping[str, tuple[Any, Any]] = {
     "scores_anneal_from": (0.45, 1.0),
     "scores_sharpness": (0.35, 0.9),
     "scores_share": ((0.25, 0.35, 2.0), (0.7, 1.0, 2.0)),
-    "scores_trust": ((4.0, 5.0), (10.0, 5.0)),
     "scores_temperatures": ((0.8, 1.25), (0.2, 5.0)),
     "several_tail": ((0.99, 2.58), (0.9999, 2.58)),
     "several_sure": ((0.0, 0.75, 1.5), (0.0, 3.0, 1.5)),

@@ -248,3 +248,24 @@ def test_what_is_for_one_class_is_refused_with_several(words, message, label):
     assert code == 2
     assert message in err
     assert not Path("labels.csv").exists()
+
+
+def test_columns_beside_the_scores_are_left_out_and_a_sheet_of_a_csv_is_refused(label):
+    header, *lines = SCORES.split()
+    Path("scores.csv").write_text("\n".join([f"{header},site", *(f"{line},north" for line in lines)]))
+    code, _, said = label("scores.csv")
+    assert code == 0
+    assert "are left out: 'site'" in said
+    code, _, said = label("scores.csv", "--sheet", "other", "-o", "again.csv")
+    assert code == 2
+    assert "--sheet names a sheet of an Excel file (.xlsx, .xlsm), and no input is one; leave it out." in said
+
+
+def test_scores_are_those_of_the_sheet_that_is_named(label):
+    book = pytest.importorskip("openpyxl").Workbook()
+    for text, sheet in (("note,of,us\n1,2,3\n", book.active), (SCORES, book.create_sheet("scores"))):
+        for line in text.split():
+            sheet.append([float(cell) if cell[0].isdigit() else cell for cell in line.split(",")])
+    book.save("scores.xlsx")
+    code, _, said = label("scores.xlsx", "--sheet", "scores")
+    assert (code, len(rows("labels.csv"))) == (0, 5), said

@@ -26,6 +26,7 @@ from manyway.encoding.backbones.networks import build
 from manyway.encoding.datasets.preprocess import Preprocess
 from manyway.errors import InputError, install
 from manyway.review.data import TEXTS
+from manyway.review.export import export_examples
 from manyway.review.journal import Action
 from manyway.review.serve import open_review
 
@@ -231,6 +232,8 @@ def test_scores_can_be_reviewed(run_in_folder, tmp_path, monkeypatch):
     assert session.settled.wait(20)
     assert not session.problem
     assert session.classes[session.answers[3]] == "cat"
+    assert export_examples(session, tmp_path / "examples.csv") == 4  # as examples of other scores
+    assert (tmp_path / "examples.csv").read_text().startswith("item,label,fox,wolf,dog\na,wolf,")
     session.close()
 
 

@@ -38,6 +38,8 @@ def test_paragraphs_of_the_help_are_broken_by_the_terminal_alone(run_in_folder, 
     assert code == 0
     assert min(map(len, paragraph[:-1])) > 60, paragraph  # none ends where a line of the source does
     assert any(line.startswith("manyway label catalogue/ photos/") for line in lines)  # commands keep their lines
+    for words in (out, run_in_folder("review", "--help")[1]):
+        assert not [word for word in words.split() if word.endswith("…") and len(word) > 1]  # no word is cut
 
 
 def test_a_name_that_is_like_none_gets_the_list(run_in_folder):

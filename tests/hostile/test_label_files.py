@@ -262,7 +262,7 @@ LABELLED = {
         p=pile(first={"item": lambda i: f"x{i}", "NO": lambda i: i + 0.5})),
     "row numbers in the pile alone": case(p=pile(first={"nr": count})),
     "texts and dates among the examples": case(
-        "no features: 'site', 'date'; keep one of numbers, or of yes and no, with --feature-column",
+        "are left out: 'site', 'date'; keep one of numbers, or of yes and no, with --feature-column",
         c=known(first={"site": lambda i: "creek"}, last={"date": lambda i: f"2024-05-{i + 1:02}"})),
     "column of files": case("taken as the item name", **in_front("file", lambda i: f"{i}.jpg")),
     "column of numbered paths": case("taken as the item name", **in_front("image_path", lambda i: i * 37 % 19)),
@@ -284,7 +284,7 @@ LABELLED = {
     "spreadsheet dates": case("'Date' of c.csv looks like a date", **in_front("Date", lambda i: 45000 + i * 7 % 31)),
     "texts as dates": case("'taken'", **in_front("taken", lambda i: f"2024-05-{i + 1:02}")),
     "dates in parquet": case(
-        "no features", c=parquet(day=np.arange(18).astype("M8[D]")),
+        "are left out", c=parquet(day=np.arange(18).astype("M8[D]")),
         p=("p.parquet", columns(QUERY, day=np.arange(20).astype("M8[D]")))),
     "a whole number that differs in every row": case(
         "'area' of c.csv has another whole number in every row (0, 7, 14, …)", "--ignore-column",
@@ -430,7 +430,7 @@ REFUSED = {
     "duplicate columns by blanks": case("two columns named 'f0'", c=known(names=["f0", " f0", *COLUMNS[2:]])),
     "two columns without a name": case(
         "two columns without a name", p="," + pile(first={"": count}).replace("\n", "\n1,")[:-2]),
-    "no features at all": case("has no feature column", c="label\na\nb\n"),
+    "no features at all": case("has no column of numbers", c="label\na\nb\n"),
     "two label columns": case(
         "'class', 'category'", "--label-column", c=known(label="class", last={"category": lambda i: "x"})),
     "class beside label": case(

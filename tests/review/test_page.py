@@ -675,6 +675,9 @@ def test_names_and_texts_with_markup_are_text(open_page):
     assert review.answer(row) == HOSTILE
     assert page.locator("img").count() == 0
     assert page.locator("script").count() == 1
+    page.click("#export")
+    assert page.locator("#exports .hint").inner_text() == "Tables are downloaded."  # there are no pictures
+    review.press("Escape")
 
 
 def test_twenty_thousand_items_are_a_few_elements(open_page, monkeypatch):

@@ -49,6 +49,7 @@ class Inputs:
 
     def with_encoder(self) -> "Inputs":
         """The same with the default encoder if pictures or texts are given and no encoder was named; says which."""
+        _check_sheet(self.columns, self.paths)
         if self.encoder is not None:
             return self
         given = [path for path in (self.support, self.query, self.class_names) if path is not None]
@@ -177,6 +178,11 @@ class Inputs:
                 raise InputError(f"There is no column '{name}'; {nearest(name, headers[-1])}")
 
 
+def _check_sheet(columns: files.Options, paths: Iterable[Path | None]) -> None:
+    if columns.sheet and not any(p.is_dir() or files.suffix_of(p) in files.EXCEL_SUFFIXES for p in filter(None, paths)):
+        raise InputError("--sheet names a sheet of an Excel file (.xlsx, .xlsm), and no input is one; leave it out.")
+
+
 def _other_languages(sources: Iterable[encoding.Source]) -> tuple[float, str]:
     """The largest share of texts in a file that are not English, and what to say about all of them."""
     found = [Counter(map(encoding.language, getattr(source, "texts", ()))) for source in sources]
@@ -215,6 +221,7 @@ class ScoreInputs(NamedTuple):
 
     def batch(self, place: labelling.Place) -> AbstractContextManager[labelling.Batch]:
         """Read everything, print what the readers guessed, and make a batch."""
+        _check_sheet(self.columns, self.paths)
         if self.kind not in (*KINDS, SEVERAL):
             raise InputError(f"--score-kind is '{self.kind}'; choose one of {', '.join((*KINDS, SEVERAL))}.")
         if self.kind == SEVERAL and self.examples is not None:

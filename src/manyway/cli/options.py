@@ -23,7 +23,7 @@ labels
 encoder
     What turns pictures (one folder per class) or texts (csv, jsonl, txt) into features: efficientnet-lite2 (default for
     pictures), minilm (default for texts), use-multilingual, a checkpoint of `manyway train`, timm:NAME, open_clip:NAME
-    or sentence-transformers:NAME-or-folder.
+    or others (`manyway extract --help`).
 no_cache
     Encode all pictures or texts again, and do not keep the features for later runs.
 open_set

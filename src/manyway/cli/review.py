@@ -209,9 +209,9 @@ def scores_data(
     tasks = batch.tasks
     names = [batch.items.name(row) for row in range(len(batch.items))]
     labels = tuple(batch.classes[k] for k in tasks.support_labels[0].tolist())
-    carried = getattr(batch.items, "carried", {})
-    items = files.Items(tasks.query[0].cpu(), None, names, skipped=batch.items.skipped, carried=carried)
-    examples = files.Items(tasks.support[0].cpu(), labels, None)
+    carried, columns = getattr(batch.items, "carried", {}), batch.classes
+    items = files.Items(tasks.query[0].cpu(), None, names, None, columns, batch.items.skipped, carried=carried)
+    examples = files.Items(tasks.support[0].cpu(), labels, None, None, columns)
     kind, origins = _in_folder(pictures, "items")
     return reviews.ReviewData(examples, items, kind, name, origins, open_set, None, batch.classes)
 

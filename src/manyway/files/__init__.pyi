@@ -43,6 +43,7 @@ from .scores import SOURCE as SOURCE
 from .scores import Scores as Scores
 from .scores import box_of as box_of
 from .scores import number_of as number_of
+from .tables import EXCEL_SUFFIXES as EXCEL_SUFFIXES
 from .tables import SAMPLE as SAMPLE
 from .tables import TABLE_SUFFIXES as TABLE_SUFFIXES
 from .tables import TEXT_NAMES as TEXT_NAMES

@@ -463,11 +463,11 @@ def _assign(path: Path, table: Table, options: Options) -> tuple[list[int], int 
         raise InputError(f"Column '{odd}' of {path} {why}.")
     if not features:
         what = "name those of numbers with `feature_columns`, or that of texts with `text_column`"
-        raise InputError(f"{path} has no feature column; its columns are {listed(names)}: {what}.")
+        raise InputError(f"{path} has no column of numbers; its columns are {listed(names)}: {what}.")
     used = set(features)
     left_out = [names[at] for at in free if at not in used and names[at].strip()]
     if left_out:
-        what = f"texts, dates, ids or row numbers of {path.name} that are no features: {listed(left_out)}"
+        what = f"texts, dates, ids or row numbers of {path.name} are left out: {listed(left_out)}"
         notes.append(f"{what}; keep one of numbers, or of yes and no, with `feature_columns`")
     return features, label, item, notes
 

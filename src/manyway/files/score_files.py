@@ -11,7 +11,7 @@ import numpy as np
 from manyway.errors import InputError
 from manyway.files import tables
 from manyway.files.birdnet import is_birdnet, read_birdnet
-from manyway.files.columns import Options, is_id, read_columns, remarks_on_classes
+from manyway.files.columns import AUTO, Options, is_id, read_columns, remarks_on_classes
 from manyway.files.files import check_input
 from manyway.files.score_json import read_score_json
 from manyway.files.scores import FILE, SCIENTIFIC, SOURCE, Pair, Scores, check_size, from_pairs, short_name
@@ -27,7 +27,7 @@ _ROUNDING = 0.02  # of the sum of probabilities
 _SCORE_NAMES = ("score", "probability", "prob", "confidence", "log_probability", "log_prob", "logit")
 
 
-def read_scores(path: str | Path, options: Options | None = None) -> Scores:
+def read_scores(path: str | Path, options: Options = AUTO) -> Scores:
     """Read the scores of a classifier.
 
     Parameters
@@ -57,7 +57,7 @@ def read_scores(path: str | Path, options: Options | None = None) -> Scores:
     >>> scores.names, scores.classes, scores.values.tolist()
     (('a.jpg', 'b.jpg'), ('dog', 'fox'), [[0.10000000149011612, 0.8999999761581421], [0.6000000238418579, nan]])
     """
-    path, options = Path(path), options or Options()
+    path = Path(path)
     several = path.is_dir() and suffix_of(path) != ".parquet"  # Spark writes a folder of that name
     scores = _read_folder(path, options) if several else _read_file(path, options)
     if not len(scores):
@@ -76,7 +76,7 @@ def _read_file(path: Path, options: Options) -> Scores:
     named = tables.read_table(path, rows=0).names if suffix == ".parquet" else ()
     if named and not is_birdnet(named) and not _is_long(named, options):  # it is read once
         return _read_wide(path, options)
-    names, rows = read_rows(path)
+    names, rows = read_rows(path, options.sheet)
     long = _is_long(names, options)
     if is_birdnet(names if long else [*names, "Confidence"]):  # a table that lacks it is told so
         return read_birdnet(path, names, rows)
@@ -194,12 +194,11 @@ def _read_wide(path: Path, options: Options) -> Scores:
     return Scores(values, table.columns, names, labels, **told)
 
 
-def read_item_labels(path: Path, options: Options | None = None) -> dict[str, str]:
+def read_item_labels(path: Path, options: Options = AUTO) -> dict[str, str]:
     """Known labels of items: a table with the columns ``item`` and ``label``.
 
     Where it has a column ``reviewed``, as that of a review, labels without a ``yes`` in it are not known.
     """
-    options = options or Options()
     names, rows = read_rows(path)
     seen = names.index("reviewed") if "reviewed" in names else len(names)
     rows = ((place, cells) for place, cells in rows if [*cells, "yes"][seen] == "yes")
@@ -222,9 +221,8 @@ def _labels(path: Path, rows: Rows, of_item: int, of_label: int) -> dict[str, st
     return found
 
 
-def read_answers(path: Path, options: Options | None = None) -> tuple[dict[str, str], Mapping[str, Mapping[str, str]]]:
+def read_answers(path: Path, options: Options = AUTO) -> tuple[dict[str, str], Mapping[str, Mapping[str, str]]]:
     """The label of each item in a table of labels or a file of scores ('' where it has none), and the taxonomy."""
-    options = options or Options()
     if path.is_file() and suffix_of(path) in TABLE_SUFFIXES:
         names, rows = read_rows(path)
         of_item = find_any(names, options.item_column or "item", *filter(is_id, names))

@@ -177,9 +177,7 @@ def _ranks(label: str) -> list[str] | None:
 
 def short_name(label: str) -> str:
     """The common name in a label, or the finest name that it has."""
-    ranks = _ranks(label)
-    if ranks is None:
-        return label
+    ranks = _ranks(label) or 6 * [""]
     return ranks[5] or " ".join(filter(None, ranks[3:5])) or next(filter(None, reversed(ranks[:3])), label)
 
 

@@ -367,11 +367,11 @@ def _without_words(cells: list[Any]) -> list[Any]:
     return cells if any(cell is old and not missing(old) for cell, old in zip(found, cells, strict=True)) else found
 
 
-def read_rows(path: Path) -> tuple[Sequence[str], Rows]:
+def read_rows(path: Path, sheet: str | None = None) -> tuple[Sequence[str], Rows]:
     """The names of the columns, and the rows, of a table or a .txt file of that kind."""
     if suffix_of(path) not in (*TABLE_SUFFIXES, ".txt"):
         raise InputError(f"{path} has an unknown ending; tables come as {', '.join(TABLE_SUFFIXES)}.")
-    table = read_table(path)
+    table = read_table(path, sheet=sheet)
     return table.names, table.rows()
 
 

@@ -25,10 +25,12 @@ say how sharp their posteriors should be, and a real classifier is not trusted b
    0.5 to 0.7 and at most 2(1 − w): with many small classes evidence is worth less. h says how far the others help to
    predict an item: the mean over q of ln Σ_k K π_qk exp ℓ_qk is what they gain over the classifier alone, in nats. h is
    0 where that is below 0.3 (all classes occur), or the sum below 2 (a few items are alike by chance), and 1 from 0.5
-   and 6 on. Evidence is trusted by τ h (1 − w) (1 − o)^γ √r, and the more the less it doubts its labels: o is what the
-   classifier claims for the answers that evidence changes, since evidence rests on its claims; r is their number as a
-   part of the errors that it expects. The answer is as sure on average as its labels are likely: by evidence with that
-   trust, and by the classifier's own probabilities otherwise.
+   and 6 on. Lists that were cut do not show what a classifier prefers. Preferences with the standard deviation s gain
+   s²/2 on their own, which is subtracted, 2.5 w times. The answer is as sure on average as its labels are likely, by
+   the classifier and by evidence with the trust √(h (1 − w)) t. Where they have different labels the classifier is
+   nearly always wrong, and t ≤ 1 is the number of such items as a part of the errors that it expects: the more of these
+   are found, the better. Where they have the same label t is 1 − o/0.35, o what it claims for answers that it loses:
+   who knows them is too modest elsewhere. Evidence that hardly doubts its labels is trusted everywhere.
 5. **Hold.** A class that the classifier expects to be right for many of the items is not dissolved: they keep the
    classifier's answer (`held`). Evidence gathers the items that are scattered over many classes. It never moves an item
    to a class of which the classifier is less sure in its surest items than of the one that it comes from: some classes
@@ -71,8 +73,7 @@ _EM_STEPS = 50  # of the part of the items that a list covers
 Place = Callable[[int], str]  # what an error message calls an item
 
 
-def _row(number: int) -> str:
-    return f"row {number}"
+_row: Place = "row {}".format
 
 
 def find_kind(scores: Tensor, place: Place = _row) -> str:
@@ -84,18 +85,17 @@ def find_kind(scores: Tensor, place: Place = _row) -> str:
     values = scores.nan_to_num(0.0)
     lowest, highest = (float(one) for one in values.aminmax())
     if lowest >= 0:
-        total = values.sum(-1)
-        row = int(total.argmax())
+        total = values.sum(-1).max(-1)
         if highest > 1:
             row = int(values.amax(-1).argmax())
             raise InputError(
                 f"The scores of {place(row)} go up to {float(values[row].amax()):.6g} and none is negative: they could "
                 "be percentages or logits; divide percentages by 100, or say `kind='logit'`."
             )
-        if float(total[row]) > 1 + _SLACK:
+        if float(total.values) > 1 + _SLACK:
             raise InputError(
-                f"The scores of {place(row)} sum to {float(total[row]):.4g}, more than a probability; if every class "
-                "has a yes-or-no score of its own, say `kind='sigmoid'`, or 'independent' where several may be right."
+                f"The scores of {place(int(total.indices))} sum to {float(total.values):.4g}, more than a probability; "
+                "if classes have yes-or-no scores, say `kind='sigmoid'`, or 'independent' where several may be right."
             )
         return "probability"
     if highest <= 0:
@@ -201,11 +201,6 @@ def without_prior(posteriors: Tensor, class_prior: Tensor) -> Tensor:
     return (posteriors - class_prior.to(posteriors).log()).log_softmax(-1)
 
 
-def covered(labels: Tensor, n_classes: int, part: float) -> bool:
-    """Whether this part of the classes has one of the labels [n], so that biases are more than which were labelled."""
-    return int((labels.bincount(minlength=n_classes) > 0).sum()) >= part * n_classes
-
-
 def fit_posteriors(posteriors: Tensor, labels: Tensor) -> Tensor:
     """b and 1/T [k + 1] by bias-corrected temperature scaling of log-posteriors [n, k] with labels [n]."""
     logits, labels = posteriors.double()[None], labels[None]
@@ -292,7 +287,7 @@ def _learn(
 ) -> Learned:
     """What rows [q, k], known labels [q] of some, labelled scores [n, k] with labels [n], and a list [k] say."""
     constants, given, n_classes = parameters.constants, parameters.temperature or 0.0, rows.shape[-1]
-    if given or covered(labels, n_classes, constants.scores_covered):
+    if given or len({*labels.tolist()}) >= constants.scores_covered * n_classes:  # else biases say which were labelled
         scaling = torch.cat([0 * rows[0], 1 / rows.new_tensor([given])]) if given else fit_posteriors(labelled, labels)
         z = rescale(rows[None], scaling[None])[0].log_softmax(-1)
         scaling[:-1] += expectation(z, expected, constants)[0]
@@ -302,14 +297,14 @@ def _learn(
     theirs = (labelled * sharp).log_softmax(-1)
     taught = Taught.by(theirs, labels, constants)
     z = taught((rows * sharp).log_softmax(-1))
-    popular, (likely, said) = popularity(z, constants), expectation(z, expected, constants)
-    low, high = constants.scores_temperatures
-    grid = torch.linspace(log(low), log(high), 7).exp().to(rows)
+    (popular, hidden), (likely, said) = popularity(z, constants), expectation(z, expected, constants)
+    grid = torch.linspace(*map(log, constants.scores_temperatures), 7).exp().to(rows)
     likelihood = (tempered(z - popular, grid) + likely).log_softmax(-1)
     score, part = held_out(excluded(likelihood, known.expand(len(grid), -1)), parameters)
     places = labels.view(1, -1, 1).expand(len(grid), -1, 1)
     alone = taught(theirs, 1 - torch.eye(len(labels)).to(rows))  # each labelled item learns from the others
     own = (tempered(alone - popular, grid) + likely).log_softmax(-1).gather(-1, places).sum(1).squeeze(-1)
+    score = score - len(z) * hidden * (constants.scores_hidden * part.median()).clamp_max(1)
     temperature, independent, helped = _choose(grid, score, part, len(z), own, sure, constants)
     one, (least, most, times) = popular.new_ones(1, 1, 1), constants.scores_share
     share = torch.minimum((1 - independent).clamp(least, most), times * (1 - independent)) * helped * (not said)
@@ -391,14 +386,17 @@ def right(probabilities: Tensor) -> Tensor:
     return torch.zeros_like(probabilities[0]).index_add_(0, best.indices, best.values)
 
 
-def popularity(z: Tensor, constants: Schedule) -> Tensor:
-    """[k] by how much a classifier prefers each class whatever the item is, from log-posteriors [q, k].
+def popularity(z: Tensor, constants: Schedule) -> tuple[Tensor, Tensor]:
+    """[k] by how much a classifier prefers each class whatever the item is, from log-posteriors [q, k]; [] the rest.
 
     The likely classes of an item are left out. Items count less where others are like them, and the agreement of items
-    that are unlike each other says how much of the mean is preference and not chance.
+    that are unlike each other says how much of the mean is preference and not chance. The rest is what preferences for
+    classes may gain, in nats, that no item shows among its unlikely ones: lists that are cut end in equal numbers.
     """
     n_likely = min(constants.scores_likely, max(1, z.shape[1] // 4))
     keep = torch.ones_like(z).scatter_(-1, z.topk(n_likely, -1).indices, 0.0)
+    last = z.topk(2, largest=False).values.mT.unsqueeze(-1)
+    hidden = (keep.amax(0) - (keep * ((z != last[1]) | (last[0] != last[1]))).amax(0)).mean()
     rest = (z - (z * keep).sum(-1, keepdim=True) / keep.sum(-1, keepdim=True)) * keep
     direction = rest / rest.norm(dim=-1, keepdim=True).clamp_min(1e-6)
     root = (z / 2).exp()
@@ -410,7 +408,8 @@ def popularity(z: Tensor, constants: Schedule) -> Tensor:
     trusted = number * agreement / (1 + (number - 1) * agreement)
     mean = (rest * weights).sum(0) / (keep * weights).sum(0).clamp_min(1e-6)
     mean = mean - mean.mean()
-    return trusted * mean * (constants.scores_most_popular / mean.std().clamp_min(1e-9)).square().clamp_max(1)
+    most = constants.scores_most_popular
+    return trusted * mean * (most / mean.std().clamp_min(1e-9)).square().clamp_max(1), hidden * most**2 / 2
 
 
 def _read(tasks: Tasks, step: int) -> tuple[Tensor, Tensor]:

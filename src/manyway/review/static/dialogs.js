@@ -130,6 +130,7 @@ export function openAbove(model, group, take) {
 
 export function openExports(overview) {
   find("exports-folder").textContent = overview.folder;
+  find("exports-pictures").hidden = Object.keys(overview.exports).every((name) => name.includes("."));
   find("exports-said").textContent = "";
   find("exports-list").replaceChildren(...Object.entries(overview.exports).map(([name, about]) => {
     const button = make("button", { type: "button", class: "quiet" }, make("b", {}, name.includes(".") ? name : `${name}/`), make("span", {}, about));
