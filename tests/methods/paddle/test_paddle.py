@@ -42,7 +42,7 @@ def real_tasks(name: str, request: pytest.FixtureRequest) -> Tasks:
         features = load_glyphs()
     else:
         features = FeatureSet.load(request.getfixturevalue("data_folder") / "features" / "clinc150_minilm_l6.npz")
-    return sample_tasks(features, TaskSpec(shots=5, k_eff=5, n_query=75), seed=11, count=2)
+    return sample_tasks(features, TaskSpec(shots=5, k_eff=5, n_query=75, n_ways=80), seed=11, count=2)
 
 
 @pytest.mark.slow
