@@ -35,13 +35,13 @@ def test_classes_whose_examples_are_all_copies_are_labelled_by_the_nearest(dtype
 
 def test_few_left_out_examples_make_answers_less_sure_and_many_do_not():
     powers = [float(learn_before(table(n), Parameters()).calibration.power[0]) for n in (2, 5, 10, 50)]
-    assert powers == pytest.approx([1 / 2, 2 / 3, 4 / 5, 20 / 21])
+    assert powers == pytest.approx([(1 / 2) ** 2, (2 / 3) ** 2, (4 / 5) ** 2, (20 / 21) ** 2])
 
 
 def test_many_examples_of_one_class_do_not_make_answers_about_the_other_sure():
     support, labels = torch.randn(1, 51, 6, generator=torch.Generator().manual_seed(2)), (torch.arange(51) > 0).long()
     found = learn_before(Tasks.from_arrays(support, labels[None], support), Parameters()).calibration.power
-    assert found.tolist() == pytest.approx([1 / (1 + (1 + 5 / 100) / 2)])
+    assert found.tolist() == pytest.approx([(1 + (1 + 5 / 100) / 2) ** -2])
 
 
 def test_many_features_keep_their_probabilities():

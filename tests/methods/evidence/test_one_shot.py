@@ -33,10 +33,18 @@ def test_columns_that_repeat_each_other_make_a_table_no_surer():
     for rows in (lambda z: z, lambda z: z[..., :1].expand_as(z), lambda z: z.repeat(1, 1, 3)):
         one = Tasks.from_arrays(rows(tasks.support), tasks.support_labels, rows(tasks.query))
         calibration, placed = calibrate_and_place(one, Schedule())
-        found.append(powers(placed, placed.new_ones(8, 40, 5) / 5, calibration, Schedule()))
+        sure = torch.nn.functional.one_hot(tasks.query_labels, 5).to(placed) * 0.9 + 0.02
+        found.append(powers(placed, sure, calibration, Schedule()))
     independent, equal, repeated = found
     assert independent.mean() > equal.mean()
     torch.testing.assert_close(independent, repeated)
+
+
+def test_a_table_of_many_classes_that_do_not_differ_is_not_claimed_to_be_known():
+    clear, nothing = (make_tasks(4, n_classes=26, n_query=52, n_features=6, shots=1, spread=one) for one in (4.0, 0.0))
+    claimed = [float(solve("evidence", tasks).probabilities.amax(-1).mean()) for tasks in (clear, nothing)]
+    assert claimed[0] > 0.7
+    assert claimed[1] < 1 / 26 + 0.1
 
 
 def test_one_item_of_a_table_has_finite_probabilities():

@@ -8,10 +8,9 @@ distances to them are too long by S/n on average, where S is the within-class sc
 A log-normal prior holds τ near the usual value for features of that variance. It decides alone where no class has two
 samples, and keeps τ finite where every sample is classified without doubt. Few features have no usual value: there the
 prior is wide, and the n samples that can be left out have also chosen metric and first step, so that their answers are
-too good. With c = min(5/n, 1), τ is therefore divided by 1 + c², which matters for very few samples, and the final
-probabilities are raised to the power 1/(1 + c), which changes no label. For the power each class has a c of its own,
-with K times its samples, and the mean counts: many samples of one class say little about another. A lower τ for all n
-loses labels: where 3 of 10 classes with two examples occur, up to 13 points.
+too good. With c = min(5/n, 1), the final probabilities are therefore raised to the power 1/(1 + c)², which changes no
+label. Each class has a c of its own, with K times its samples, and the mean counts: many samples of one class say
+little about another. A lower τ loses labels: where 3 of 10 classes with two examples occur, up to 13 points.
 
 Classes may have any numbers of samples. What is averaged over samples is weighted, so that no class decides alone: the
 n samples of a class count as n/(1 + n/8) (``class_limit``). ``Calibration.shrunk`` makes prototypes with large errors
@@ -303,7 +302,7 @@ def calibrated(
         answers = left_out.fitted(left_out.grown_distances(rows, residuals, offsets, grown))
     losses, found, _, noise = answers
     doubts = constants.few_features_doubt / (counts * (counts > 1) * tasks.n_classes).clamp_min(1)
-    power = 1 / (1 + doubts.clamp_max(1).mean(-1) * float(few))
+    power = (1 + doubts.clamp_max(1).mean(-1) * float(few)) ** -2
     plain = replace(plain, precision=found, noise=noise, losses=losses, power=power)
     return _with_metric(plain, tasks, samples, residuals, some, left_out, constants) if metric else plain
 
@@ -431,7 +430,6 @@ class LeftOut:
     own_counts: Tensor  # [t, n] the number of samples of their class
     usable: Tensor  # [t, n] their weights; 0 for the only sample of a class, which has no prototype without it
     few_features: bool
-    unsure: Tensor  # [t] c; 0 with many features
     given: Tensor | None = None  # [t] the precision, where it is known
 
     @staticmethod
@@ -444,8 +442,7 @@ class LeftOut:
             # Their sum is the number of equally weighted samples that would be as informative.
             usable = usable * (usable.sum(-1, keepdim=True) / usable.square().sum(-1, keepdim=True).clamp_min(1e-9))
         prior_sd = constants.few_features_prior_sd if few else constants.precision_prior_sd
-        unsure = (constants.few_features_doubt / usable.sum(-1).clamp_min(1)).clamp_max(1) * float(few)
-        return LeftOut(labels, plain.counts, plain.scatter, usual, prior_sd, own_counts, usable, few, unsure)
+        return LeftOut(labels, plain.counts, plain.scatter, usual, prior_sd, own_counts, usable, few)
 
     def of_tasks(self, which: Tensor) -> LeftOut:
         """Those of some tasks [m], in order."""
@@ -496,7 +493,6 @@ class LeftOut:
 
     def _losses(self, distances: Tensor, own: Tensor, precision: Tensor) -> Tensor:
         """[t, n] weighted cross-entropies."""
-        precision = precision * self._trust
         scores = distances * precision.mul(-0.5).view(-1, 1, 1)
         return (scores.logsumexp(-1) + 0.5 * precision.unsqueeze(-1) * own) * self.usable
 
@@ -602,12 +598,7 @@ class LeftOut:
         squares = self.own_counts.square().clamp_min(2)
         gain = torch.where(self.usable > 0, (2 * squares - 1) / (2 * squares - 2), torch.ones_like(self.own_counts))
         total = self.usable.sum(-1)
-        return ((gain * self.usable).sum(-1) / total.clamp_min(1)).where(total > 0, 1.0) * self._trust
-
-    @cached_property
-    def _trust(self) -> Tensor:
-        """[t] what the most probable precision is multiplied by, because few samples have chosen the metric."""
-        return 1 / (1 + self.unsure.square())
+        return ((gain * self.usable).sum(-1) / total.clamp_min(1)).where(total > 0, 1.0)
 
 
 def squared_distances(samples: Tensor, prototypes: Tensor) -> Tensor:

@@ -17,8 +17,8 @@ class Constants:
     one_shot_noise: float = 0.7
     # Standard deviation of the log-normal prior of the precision. A few dozen left-out samples outweigh it.
     precision_prior_sd: float = 0.5
-    # The same with few features, which have no usual precision; and the number of left-out samples with which answers
-    # are half as sure (see `calibration`). Both from tables with two examples per class, where claims were too high.
+    # The same with few features, which have no usual precision; and the number of left-out samples below which
+    # answers are least sure (see `calibration`). Both from tables with two examples per class.
     few_features_prior_sd: float = 1.0
     few_features_doubt: float = 5.0
     # The values of γ that are tried besides 1 (see `metric`), about equally spaced in ln(γ/(1 − γ)).

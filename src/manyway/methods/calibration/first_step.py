@@ -64,7 +64,6 @@ _MOST_ROWS = 128  # evenly spaced samples that show how the features look
 _TASK_NUMBERS = 1 << 24  # tasks are tried in blocks of about this many numbers
 _SMALL = 1 << 20  # numbers of tasks for which all ways are tried at once: the calls take longer than the work
 _LEAST_REST = 0.05  # of a variance without one sample
-_SMALLEST, _LARGEST = 1e-12, 1e12  # the largest feature of ordinary supports lies between these
 _LONGEST = 1e3  # the greatest length of a row of outliers
 _CONSTANT = 1e-10  # a column with this part of the largest variance is constant, but for rounding
 
@@ -77,7 +76,6 @@ class FirstStep:
     levels: Tensor  # [t] whether powers are taken
     middle: Tensor  # [t, 1, d] what is subtracted then
     factor: Tensor  # [t, 1, d] what is multiplied then
-    size: Tensor  # [t, 1, 1] what is multiplied first, so that squares of any features are in the range of float32
     far: Tensor  # [t, 1, 1] scales from which on rows are longer than 1, where columns are divided by their scale
 
     @property
@@ -97,11 +95,9 @@ class FirstStep:
 
     def __call__(self, rows: Tensor) -> Tensor:
         """[t, n, d] from rows [t, n, d], or [m, d] where the step serves all tasks."""
-        flags = (self.size.flatten() != 1, self.levels, self.scaled, self.unit)
+        flags = (self.levels, self.scaled, self.unit)
         # The part of the tasks that have each; a GPU is asked once.
-        sized, levelled, scaled, united = torch.stack([one.double().mean() for one in flags]).tolist()
-        if sized:
-            rows = rows * (self.size if rows.ndim == 3 else self.size[0])
+        levelled, scaled, united = torch.stack([one.double().mean() for one in flags]).tolist()
         if levelled:
             rows = level(rows) if levelled == 1 else torch.where(_like(self.levels), level(rows), rows)
         rows = rows - (self.middle if rows.ndim == 3 else self.middle[0])
@@ -122,7 +118,6 @@ class FirstStep:
             return rowwise(tasks, self)
         if bool((self.way == _UNIT).all()) and bool((self.levels == self.levels[0]).all()):
             curve = level if bool(self.levels[0]) else None
-            tasks = tasks if bool((self.size == 1).all()) else dense(tasks, lambda rows: rows * self.size)
             return apply(tasks, Scalings.same(Scaling(curve, middle=self.middle, unit=True)))
         return dense(tasks, self)
 
@@ -148,7 +143,6 @@ def choose(tasks: Tasks, constants: Constants, metric: bool = True) -> FirstStep
     The mean of the base classes, where it is given, is the middle of rows of unit length without powers.
     """
     tasks = replace(tasks[:1] if tasks.shared_support else tasks, class_table=None)
-    size, tasks = _moderated(tasks)
     chosen, levelled, counts = _unit_step(tasks)
     way, usual = _seen(levelled, counts, chosen.middle, constants)
     base_mean = tasks.base_mean
@@ -164,19 +158,7 @@ def choose(tasks: Tasks, constants: Constants, metric: bool = True) -> FirstStep
         found = map(torch.cat, zip(*(vars(part).values() for part in parts), strict=True))
         old = vars(chosen).values()
         chosen = FirstStep(*(one.index_copy(0, which, new) for one, new in zip(old, found, strict=True)))
-    chosen = chosen if base_mean is None else _with_base_mean(chosen, base_mean)
-    return replace(chosen, size=size.expand_as(chosen.size))
-
-
-def _moderated(tasks: Tasks) -> tuple[Tensor, Tasks]:
-    """[1, 1, 1] a power of two that brings extreme features near 1, and the tasks with it; 1 for ordinary features."""
-    largest = tasks.support_table.abs().amax()
-    size = torch.ones_like(largest)
-    if not bool((largest > _SMALLEST) & (largest < _LARGEST)) and float(largest) > 0:
-        size = torch.exp2(-torch.frexp(largest).exponent.to(largest.dtype))
-        base_mean = None if tasks.base_mean is None else tasks.base_mean * size
-        tasks = replace(tasks, support_table=tasks.support_table * size, base_mean=base_mean)
-    return size.view(1, 1, 1), tasks
+    return chosen if base_mean is None else _with_base_mean(chosen, base_mean)
 
 
 def _unit_step(tasks: Tasks) -> tuple[FirstStep, Tasks, Tensor]:
@@ -192,7 +174,7 @@ def _unit_step(tasks: Tasks) -> tuple[FirstStep, Tasks, Tensor]:
     middle = means.sum(1, keepdim=True) / _like((counts > 0).sum(-1))
     way = torch.full_like(levels, _UNIT, dtype=torch.long)
     one = torch.ones_like(middle)
-    return FirstStep(way, levels, middle, one, one[..., :1], one[..., :1]), levelled, counts
+    return FirstStep(way, levels, middle, one, one[..., :1]), levelled, counts
 
 
 def _with_base_mean(step: FirstStep, base_mean: Tensor) -> FirstStep:
@@ -360,8 +342,7 @@ def growth_of(tasks: Tasks, step: FirstStep) -> Growth | None:
         if shared:  # one row serves all tasks, also where scaling gave each a support of its own
             block, samples = slice(1), samples[:1]
         one, some = tasks[block], step[block]
-        rows = one.support * some.size
-        rows = torch.where(_like(some.levels), level(rows), rows) - some.middle
+        rows = torch.where(_like(some.levels), level(one.support), one.support) - some.middle
         factors = _left_out_scales(rows, one.support_labels, class_sums(one)[1], samples)[1]
         return Grown(torch.where(_like(some.scaled), factors, 1.0), some.unit & some.scaled)
 

@@ -19,16 +19,25 @@ partner. The usual value is for queries that have partners, which make each othe
 are too sure where features are weak, and not sure enough where they are strong: the usual value then follows from how
 sure they are on average. Labels do not change.
 
-Tables of few features have no usual precision, and queries in them are too like each other. There the power is
-a (K n)^b ρ^−c: n is the number of independent directions of all rows with the covariance C, tr(C)²/‖C‖²; ρ, the mean
-squared distance of queries to the nearest prototype as a part of that between prototypes and the nearest other, times
-K/(K − 1), says how far classes are apart. a, b and c fit 28 tables of KEEL and those of the suite ``any-features``.
+Tables of few features have no usual precision, and queries in them are too like each other. There the mean
+probability of the labels is to be the accuracy that a model expects. In K normal classes in n directions, the part θ
+of the variance lies within classes; one example of each and the queries give
+
+    ln ρ = mean_q ln min_k d²(z_q, w_k) − mean_k ln min_j d²(w_k, w_j),
+
+which is low where classes are far apart. n is the number of directions of all rows that matter, the exponential of the
+entropy of the eigenvalues of their covariance. Simulations say for each θ which ln ρ and which accuracy of the nearest
+prototype are to be expected; the accuracy is averaged over what ln ρ says about θ. A priori θ is 1 with a probability
+of one half: columns that people bring often tell nothing with one example. So many classes, few directions, and a
+batch that lies apart from the examples make answers less sure; few classes, whose ln ρ varies much, leave it to the
+prior.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from math import ceil, log
+from functools import lru_cache
+from math import ceil, exp, log
 from typing import NamedTuple
 
 import torch
@@ -48,7 +57,9 @@ _MOST_FEATURES = 256  # that are compared first
 _MOST_PAIRS = 1 << 25  # of queries that are compared for a review: limits memory and time
 _MOST_QUERIES = 512  # evenly spaced: enough to fit one number
 _LOG_POWERS = (-1.5, 0.75, 46)  # the values that are tried: lowest, highest, number
-_RATIOS, _TABLE_POWERS = (0.05, 1.5), (0.0025, 1.65)  # limits of ρ, and of the power with few features
+_SIMULATED, _PARTS = 24, 15  # batches that are simulated for each of so many θ
+_SIMULATED_CLASSES, _SIMULATED_QUERIES = 1024, 64  # at most
+_NEAR = 0.01  # of the variance of prototypes, which is added to distances: rows may be copies
 _GROUPS_AT_ONCE = 1024  # limits the memory of [groups, classes] arrays
 
 
@@ -415,7 +426,9 @@ def stride(n_query: int) -> int:
 def powers(placed: Tensor, probabilities: Tensor, calibration: Calibration, schedule: Schedule) -> Tensor:
     """[t] the power of each task, from placed queries [t, q, d] and their probabilities [t, q, k]."""
     if placed.shape[-1] <= schedule.few_features:
-        return _table_powers(placed, calibration, schedule.one_shot_few)
+        wanted = _expected_accuracy(placed, calibration.offsets.expand(len(placed), -1, -1), *schedule.one_shot_few)
+        logs = probabilities.clamp_min(torch.finfo(placed.dtype).tiny).log()
+        return power_for(logs, wanted, torch.full_like(logs[..., 0], 1 / logs.shape[1])).clamp_max(exp(_LOG_POWERS[1]))
     likelihood = calibration.log_likelihood(placed)
     # Two samples are S farther apart than a sample and the mean of its class, and all distances are less that bias.
     between = distances_between(placed) - calibration.scatter.view(-1, 1, 1)
@@ -441,17 +454,44 @@ def powers(placed: Tensor, probabilities: Tensor, calibration: Calibration, sche
     return log_powers[torch.stack(losses).argmin(0)].exp()
 
 
-def _table_powers(placed: Tensor, calibration: Calibration, fitted: tuple[float, float, float]) -> Tensor:
-    """[t] the same for few features, from placed queries [t, q, d] and a, b, c."""
-    prototypes, limits = calibration.offsets.expand(len(placed), -1, -1), torch.finfo(placed.dtype)
-    n_classes, rows = prototypes.shape[1], torch.cat([placed, prototypes], 1)
+def _expected_accuracy(placed: Tensor, prototypes: Tensor, misfit: float, nothing: float) -> Tensor:
+    """[t] the accuracy that few features let expect, from placed queries [t, q, d] and prototypes [t, k, d].
+
+    ``misfit`` is the standard deviation of ln ρ of real classes from that of normal ones, ``nothing`` the prior
+    probability that θ is 1.
+    """
+    rows = torch.cat([placed, prototypes], 1)
     rows = rows - rows.mean(1, keepdim=True)
-    directions = rows.square().sum((1, 2)).square() / (rows.mT @ rows).square().sum((1, 2)).clamp_min(limits.tiny)
-    apart = distances_between(prototypes) + torch.eye(n_classes).to(placed) * (limits.max / 2)
-    near = squared_distances(placed, prototypes).amin(-1).mean(-1)
-    ratio = near / apart.amin(-1).mean(-1).clamp_min(limits.tiny) * (n_classes / max(n_classes - 1, 1))
-    factor, of_size, of_ratio = fitted
-    return (factor * (n_classes * directions) ** of_size / ratio.clamp(*_RATIOS) ** of_ratio).clamp(*_TABLE_POWERS)
+    shares = torch.linalg.eigvalsh(rows.mT @ rows).clamp_min(torch.finfo(rows.dtype).tiny)
+    directions = torch.special.entr(shares / shares.sum(-1, keepdim=True)).sum(-1).exp().round().int().tolist()
+    sizes = min(prototypes.shape[1], _SIMULATED_CLASSES), min(placed.shape[1], _SIMULATED_QUERIES)
+    centre, sd, accuracy = torch.stack([_simulated(number, *sizes) for number in directions], 1).to(placed)
+    variance, prior = sd.square() + misfit**2, torch.full_like(centre[0], (1 - nothing) / (_PARTS - 1))
+    prior[-1] = nothing
+    off = (_closeness(placed, prototypes)[0].unsqueeze(-1) - centre).square() / variance
+    return ((prior.log() - 0.5 * (off + variance.log())).softmax(-1) * accuracy).sum(-1)
+
+
+@lru_cache(maxsize=1024)
+def _simulated(n_directions: int, n_classes: int, n_query: int) -> Tensor:
+    """[3, θ] the mean and the standard deviation of ln ρ, and the accuracy of the nearest prototype."""
+    generator, found, sizes = torch.Generator().manual_seed(0), [], (n_classes, n_classes, n_query)
+    means, errors, own = (torch.randn(_SIMULATED, one, n_directions, generator=generator) for one in sizes)
+    labels = torch.arange(n_query) % n_classes
+    for part in torch.linspace(1 / _PARTS, 1, _PARTS).pow(1.7).tolist():  # more of the small ones: clear classes
+        between, within = (1 - part) ** 0.5 * means, part**0.5
+        ratio, nearest = _closeness(between[:, labels] + within * own, between + within * errors)
+        found.append(torch.stack([ratio.mean(), ratio.std(), (nearest == labels).float().mean()]))
+    return torch.stack(found, 1)
+
+
+def _closeness(placed: Tensor, prototypes: Tensor) -> tuple[Tensor, Tensor]:
+    """[t] ln ρ, and [t, q] the nearest prototype."""
+    rows, near = prototypes[:, :: stride(prototypes.shape[1])], squared_distances(placed, prototypes).min(-1)
+    others = squared_distances(rows, prototypes).topk(min(2, prototypes.shape[1]), largest=False).values[..., -1]
+    added = _NEAR * prototypes.var(1, unbiased=False).sum(-1, keepdim=True) + torch.finfo(placed.dtype).tiny
+    mine, theirs = ((one.clamp_min(0) + added).log().mean(-1) for one in (near.values, others))
+    return mine - theirs, near.indices
 
 
 def tempered(probabilities: Tensor, power: Tensor) -> Tensor:
@@ -465,7 +505,7 @@ def power_for(logs: Tensor, wanted: Tensor, weights: Tensor) -> Tensor:
 
     ``logs`` [t, q, k] are the logarithms of the probabilities; ``weights`` [t, q] sum to 1.
     """
-    low, high = torch.full_like(wanted, -6.0), torch.full_like(wanted, 6.0)
+    low, high = torch.full_like(wanted, -9.0), torch.full_like(wanted, 6.0)
     for _ in range(24):
         middle = (low + high) / 2
         below = (logs * middle.exp().view(-1, 1, 1)).softmax(-1).amax(-1).mul_(weights).sum(-1) < wanted
