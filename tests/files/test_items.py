@@ -164,12 +164,23 @@ def test_three_digits_after_a_comma_are_decimals_where_empty_lines_follow(tmp_pa
     assert np.allclose(items.rows(0, 2), [[0.412, 5.871], [1.234, 6.5]])
 
 
-def test_numbers_with_signs_of_people_are_no_names_of_items(tmp_path):
-    for cells in (("−0.5", "−1.5"), ("5%", "7 %")):
-        text = f"label,a,b\nx,{cells[0]},1\ny,{cells[1]},2\n"
+def test_numbers_with_signs_of_people_are_features_and_no_names_of_items(tmp_path):
+    for cells, numbers in ((("−0.5", "−1.5"), [-0.5, -1.5]), (("5%", "7 %"), [5, 7]), (("1'234", "€"), None)):
+        text = f"label,a,b\nx,{cells[0]},1.5\ny,{cells[1]},2.5\n"
         (tmp_path / "a.csv").write_text(text, encoding="utf-8")
-        with pytest.raises(InputError, match=r"Column 'a' of .* is not all numbers"):
-            read_items(tmp_path / "a.csv")
+        if numbers is None:
+            with pytest.raises(InputError, match=r"Column 'a' of .* is not all numbers"):
+                read_items(tmp_path / "a.csv")
+        else:
+            assert read_items(tmp_path / "a.csv").rows(0, 2)[:, 0].tolist() == numbers
+
+
+def test_a_number_that_may_stand_for_a_missing_one_is_named_and_stays(tmp_path):
+    (tmp_path / "a.csv").write_text("label,a,b\nx,1.5,999\ny,2.5,998\nx,-999,997\n", encoding="utf-8")
+    items = read_items(tmp_path / "a.csv")
+    assert items.rows(0, 3)[2, 0] == -999
+    assert [note for note in items.notes if "-999" in note and "'a'" in note]
+    assert not [note for note in items.notes if "'b' of a.csv has 999" in note]
 
 
 def test_a_comma_at_the_end_of_all_lines_is_no_column_of_names(tmp_path):

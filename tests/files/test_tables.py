@@ -28,7 +28,7 @@ PLACES = {"csv": "line 4", "tsv": "line 4", "jsonl": "line 3", "parquet": "row 1
 def test_a_decimal_comma_far_below_the_first_rows_is_read(tmp_path):
     table = read_table(write(tmp_path / "a.csv", "width;count\n" + "1;2\n" * 3000 + "1,5;2\n"))
     assert table.features([0, 1])[-1].tolist() == [1.5, 2.0]
-    assert table.notes == ["numbers in a.csv are read with a decimal comma"]
+    assert table.notes == ["numbers in column 'width' of a.csv are read as people write them: '1,5' is 1.5"]
 
 
 @pytest.mark.parametrize("kind", FORMATS)
@@ -115,3 +115,32 @@ def test_few_rows_can_be_asked_for(tmp_path):
     assert len(read_table(path, rows=7).values([0])[0]) == 7
     path = write(tmp_path / "a.jsonl", [{"x": i} for i in range(1000)])
     assert len(read_table(path, rows=7).values([0])[0]) == 7
+
+
+PEOPLE = {
+    "apostrophes": (",", ["1'234.5", "12"], [1234.5, 12]),
+    "blanks": ("\t", ["1 234", "1\u202f234\u00a0567"], [1234, 1234567]),
+    "both separators": (";", ["1.234,56", "7,5"], [1234.56, 7.5]),
+    "euros": (",", ["€5", "€ 7.25"], [5, 7.25]),
+    "per cent": ("\t", ["5 %", "7.5%"], [5, 7.5]),
+    "a true minus": (",", ["−5", "1.5"], [-5, 1.5]),
+    "thousands beside tabs": ("\t", ["1,234", "567"], [1234, 567]),
+    "three digits everywhere beside tabs": ("\t", ["1,234", "5,678"], [1234, 5678]),
+    "three digits everywhere beside semicolons": (";", ["1,234", "5,678"], [1.234, 5.678]),
+    "no group begins with 0": ("\t", ["1,234", "0,567"], [1.234, 0.567]),
+}
+
+
+@pytest.mark.parametrize(("delimiter", "cells", "numbers"), PEOPLE.values(), ids=PEOPLE)
+def test_numbers_as_people_write_them_are_read_and_a_note_says_how(tmp_path, delimiter, cells, numbers):
+    lines = (delimiter.join(row) for row in (("a", "b"), *((cell, "3") for cell in cells)))
+    table = read_table(write(tmp_path / "a.txt", "\n".join(lines) + "\n"))
+    assert table.features([0, 1])[:, 0].tolist() == pytest.approx(numbers)
+    assert any("as people write them" in note or "decimal comma" in note for note in table.notes)
+
+
+@pytest.mark.parametrize("cells", [["5 %", "€5"], ["1,234.5", "1.234,5"], ["1'23", "4"]])
+def test_numbers_of_different_forms_are_refused(tmp_path, cells):
+    table = read_table(write(tmp_path / "a.tsv", "a\tb\n" + "".join(f"{cell}\t3\n" for cell in cells)))
+    with pytest.raises(InputError, match="not all numbers"):
+        table.features([0, 1])

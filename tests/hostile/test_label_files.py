@@ -469,8 +469,8 @@ REFUSED = {
     "infinity in a cell": case("'inf' in line 2", p=pile(change={(0, 0): "inf"})),
     "number too large for 32 bits": case("1e39", "line 2", p=pile(change={(0, 0): "1e39"})),
     "both decimal signs": case(
-        "is not all numbers", c=known(sep=";"), p=pile(change={(i, 0): "1,5" for i in range(20)}, sep=";")),
-    "thousands": case("is not all numbers", p=pile(change={(i, 0): "1,234.5" for i in range(20)})),
+        "is not all numbers", c=known(sep=";"), p=pile(change={(i, 0): "1,5" for i in range(10)}, sep=";")),
+    "thousands": case("is not all numbers", p=pile(change={(i, 0): "1,234,5" for i in range(20)})),
     "open quotation mark": case(
         "quotation mark is not closed", p=pile(first={"item": lambda i: "x"}).replace("x", '"x', 1)),
     "table of R with row names": case("text follows a closing quotation mark", p='"a" "b"\n"1" 2.5 3\n"2" 2.5 4\n'),
@@ -498,14 +498,13 @@ REFUSED = {
     "excel with two rows of names": case(
         "row 2 has 'mm'", p=("p.xlsx", {"a": [*sheet(QUERY)[:1], ["mm"] * 8, *sheet(QUERY)[1:]]})),
     "excel with thousands as texts": case(
-        "has '1,234'", p=("p.xlsx", {"a": [*sheet(QUERY)[:1], *(["1,234", *row[1:]] for row in sheet(QUERY)[1:])]})),
+        "has '1,234.5'", p=("p.xlsx", {"a": [*sheet(QUERY)[:1], ["1,234.5"] * 8, ["1.234,5"] * 8, *sheet(QUERY)[3:]]})),
     "excel with an error": case(
         "row 2 has '#DIV/0!'", p=("p.xlsx", {"a": [sheet(QUERY)[0], ["#DIV/0!"] * 8, *sheet(QUERY)[2:]]})),
     "web page": case("is a web page inside", p="<!DOCTYPE html><html><body>Sign in</body></html>"),
     "pdf file": case("is a PDF file inside", p="%PDF-1.7\n1 0 obj"),
     "row of delimiters between others": case("is empty in line 2", p=pile().replace("\n", "\n,,,,,,,\n", 1)),
     "percent signs": case("line 2 has '5%'", p=pile(change={(0, 3): "5%"})),
-    "typographic minus": case("line 2 has '−5'", p=pile(change={(0, 3): "−5"})),
     "old excel": case("unknown ending", ".xlsx", p=("p.xls", b"\xd0\xcf\x11\xe0" + bytes(600))),
     "open document": case("unknown ending", p=("p.ods", b"PK\x03\x04" + bytes(99))),
     "name that is too long": case("name of a file is too long", p=("x" * 300 + ".csv", lambda path: None)),

@@ -14,7 +14,7 @@ import numpy as np
 from manyway.errors import InputError
 from manyway.files.arrays import Contents
 from manyway.files.tables import LABEL_NAMES, TABLE_SUFFIXES, TEXT_NAMES, Table, find_column, missing, plain, read_table
-from manyway.files.text import is_filled, is_number, listed, suffix_of
+from manyway.files.text import is_filled, is_number, listed, numbers_of_people, suffix_of
 
 _PERHAPS_LABELS = ("species", "taxon", "topic", "kategorie", "klasse", "art", "catégorie", "classe", "categoría")
 _PERHAPS_MISSING = {"na", "n/a", "null", "none", "?", "-"}
@@ -35,6 +35,7 @@ _PLACES = re.compile(r"(.*[_\-. ])?(lat|latitude|lon|lng|longitude|easting|north
 _DAYS = ((32_500, 51_000), (726_000, 745_000), (2_447_000, 2_466_000), (1850, 2040))
 _FAR = 200  # numbers that lie this many standard deviations from 0 are rather coordinates, times or ids
 _SURE = 12  # n whole numbers of a range r all differ by chance with a probability of e^(−n²/2r) at most: below e^−12
+_CODES = [sign * (10.0**digits - 1) for digits in (2, 3, 4, 5) for sign in (-1, 1)]  # -999 for a missing value
 _MANY = 20  # rows, from which on a single column that rises throughout numbers them in any table
 _WHOLE = re.compile(r"\s*[-+]?\d*\s*")
 _WORDS = 2  # texts have at least this many words on average
@@ -230,8 +231,7 @@ def words_in(table: Table, at: int) -> float:
 def is_number_like(cell: Any) -> bool:
     """Whether a cell is a number, or a text that is one."""
     if isinstance(cell, str):
-        bare = cell.strip(" %−")  # numbers of people, which are refused later, and no names of items
-        return is_number(bare) or is_number(bare, ",")
+        return is_number(cell) or is_number(cell, ",") or numbers_of_people([cell]) is not None
     return isinstance(cell, int | float)
 
 
@@ -273,6 +273,8 @@ def read_columns(path: Path, options: Options, *, with_labels: bool = True) -> C
         label = label if with_labels else None
     table.gaps = options.skip_bad
     features = table.features(chosen)
+    if table.named and features.shape[1] == len(chosen):
+        notes += remarks_on_codes(path.name, features, [table.names[at] for at in chosen])
     if table.named and with_labels and features.shape[1] == len(chosen) > 1:
         called = [table.names[at] for at in chosen]
         left_out, remarks = odd_features(path.name, features, called, options)
@@ -399,6 +401,22 @@ def odd_features(
         start = ", ".join(f"{value:.15g}" for value in values[:3])
         notes += [f"column '{names[at]}' of {where} {reason} ({start}, …); {hint}"] if reason else []
     return left_out if len(left_out) < len(names) else [], notes
+
+
+def remarks_on_codes(where: str, features: Numbers, names: Sequence[str]) -> list[str]:
+    """Remarks on numbers such as -999, far from all others of their column, that may stand for missing ones.
+
+    >>> remarks_on_codes("a.csv", np.array([[1.5], [2.5], [-999]]), ["width"])
+    ["column 'width' of a.csv has -999, far from its other numbers; if that is a missing one, empty its cells"]
+    """
+    ends, notes = [features.min(0, initial=np.inf), features.max(0, initial=-np.inf)], []
+    for at in np.flatnonzero(np.isin(ends, _CODES).any(0)).tolist():
+        values = np.unique(features[:, at])
+        for code, others in ((values[0], values[1:]), (values[-1], values[:-1])):
+            if code in _CODES and len(others) > 1 and np.abs(others - code).min() > np.ptp(others):
+                said = f"has {code:.15g}, far from its other numbers; if that is a missing one, empty its cells"
+                notes.append(f"column '{names[at]}' of {where} {said}")
+    return notes
 
 
 def _columns_beside(options: Options, names: Sequence[str]) -> Numbers:

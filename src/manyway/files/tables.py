@@ -32,7 +32,7 @@ _WIDTHS = {"BOOLEAN": 1, "INT32": 4, "FLOAT": 4, "INT96": 12}  # bytes of a valu
 _STACKED = 1024  # rows that are written at once
 _LOOKED_AT = 1000  # rows that say how far numbers are from 0
 _NOT_COMPUTED = re.compile(rb"</f>\s*(<v ?/>|<v></v>)?\s*</c>")  # a formula of Excel without its value
-_THOUSANDS = re.compile(r"\s*[-+]?\d{1,3},\d{3}\s*")
+_THOUSANDS = re.compile(r"\s*[-+]?[1-9]\d{0,2}[.,]\d{3}\s*")
 _OLD_EXCEL = b"\xd0\xcf\x11\xe0"
 _HINT = (
     "write a number there, leave the column out with `ignore_columns` or all such rows with `skip_bad`, or say that it "
@@ -74,6 +74,8 @@ class Table:
         The sign in numbers that are written as texts.
     gaps : bool, default=False
         Whether features may be missing; they are NaN then.
+    delimiter : str, default=""
+        What separates cells of a text: numbers have hardly a decimal comma beside commas, and often beside semicolons.
 
     Examples
     --------
@@ -93,6 +95,7 @@ class Table:
     named: bool = True
     decimal: str = "."
     gaps: bool = False
+    delimiter: str = ""
 
     @property
     def is_empty(self) -> bool:
@@ -158,20 +161,33 @@ class Table:
             import pyarrow
 
             return _stack(pyarrow.Table.from_arrays(columns, [str(at) for at in wanted]))
-        if self._has_commas(wanted):
-            self._read_commas()
-        named = [(self.names[at], enumerate(_without_words(self._list(at, self.columns[at])))) for at in wanted]
+        sign = self._sign(wanted)
+        named = [(self.names[at], enumerate(self._plain(at, sign))) for at in wanted]
         return _narrow(np.array([[self._number(row, name, cell) for row, cell in cells] for name, cells in named]).T)
 
-    def _has_commas(self, wanted: Sequence[int]) -> bool:
-        """Whether some texts are numbers with a decimal comma; 1,234 could be more than a thousand."""
-        cells = (cell for at in wanted for cell in self.sample(at) if isinstance(cell, str) and "," in cell)
-        return any(text.is_number(cell, ",") and not _THOUSANDS.fullmatch(cell) for cell in cells)
-
-    def _read_commas(self) -> None:
-        if self.decimal != ",":
+    def _sign(self, wanted: Sequence[int]) -> str:
+        """The decimal sign of texts that are numbers. 1,234 does not tell it, for it could be a thousand."""
+        cells = [c for at in wanted for c in self.sample(at) if isinstance(c, str) and not _THOUSANDS.fullmatch(c)]
+        points = self.delimiter == "," or any("." in cell and text.is_number(cell) for cell in cells)
+        if not points and self.decimal == "." and any("," in cell and text.is_number(cell, ",") for cell in cells):
             self.decimal = ","
             self.notes.append(f"numbers in {Path(self.where).name} are read with a decimal comma")
+        return "," if self.decimal == "," or (self.delimiter == ";" and not points) else "."
+
+    def _plain(self, at: int, sign: str) -> list[Any]:
+        """The cells of a column, with numbers where its texts are written as people write them, in one form."""
+        cells = _without_words(self._list(at, self.columns[at]))
+        texts = {row: cell for row, cell in enumerate(cells) if isinstance(cell, str) and not missing(cell)}
+        odd = next((row for row, cell in texts.items() if not text.is_number(cell, self.decimal)), None)
+        found = None if odd is None else text.numbers_of_people([*texts.values()], sign)
+        if odd is None or found is None:
+            return cells
+        numbers = dict(zip(texts, found, strict=True))
+        where = f"column '{self.names[at]}' of {Path(self.where).name}"
+        self.notes.append(
+            f"numbers in {where} are read as people write them: {shorten(cells[odd])} is {numbers[odd]:.15g}"
+        )
+        return [numbers.get(row, cell) for row, cell in enumerate(cells)]
 
     def _number(self, row: int, name: str, cell: Any) -> float:
         if type(cell) is float and abs(cell) <= _LARGEST:
@@ -208,14 +224,13 @@ class _TextTable(Table):
         self._dialect = text.sniff(self._text)
         records = text.read_records(self._text, self._dialect)
         first, names = text.table_header(path, records)
-        self._decimals = (".",) if self._dialect.delimiter == "," else (".", ",")
         self._start = [cells for _, cells in itertools.islice(records, SAMPLE)]
         said, note = True if is_header is None else is_header(names), ""
         if said is None:
-            said, note = _guess_header(path, names, self._start, self._decimals)
+            said, note = _guess_header(path, names, self._start, ".," if self._dialect.delimiter != "," else ".")
         columns = names if said else [str(n + 1) for n in range(len(names))]
         notes = [*self._text.notes, *([note] if note else [])]
-        super().__init__(path, columns, word="line", notes=notes, named=said)
+        super().__init__(path, columns, word="line", notes=notes, named=said, delimiter=self._dialect.delimiter)
         self._path, self._skip = path, first if said else first - 1
         self._beside: dict[int, Any] = {}  # columns that were read beside those of numbers
         if not said:
@@ -261,13 +276,8 @@ class _TextTable(Table):
         return [_as_written(self._records[at]) for at in wanted]
 
     def _stacked(self, wanted: Sequence[int]) -> np.ndarray[Any, Any]:
-        signs = self._decimals[::-1] if self._has_commas(wanted) else self._decimals
-        read = ((sign, self._by_arrow(wanted, "float64", sign)) for sign in signs)
-        cells = [cell for at in wanted for cell in self.sample(at) if cell.strip()]
-        fits = next((sign for sign in signs if len(text.numbers_in(cells, sign)) == len(cells)), signs[0])
-        sign, table = next((found for found in read if found[1] is not None), (fits, None))
-        if sign == ",":
-            self._read_commas()
+        self._sign(wanted)
+        table = self._by_arrow(wanted, "float64", self.decimal)
         if table is not None:
             return _stack(table)
         self.columns = self._records

@@ -28,6 +28,8 @@ _PACKED = {b"\x1f\x8b": "gzip", b"BZh": "bz2", b"\xfd7zXZ": "xz", b"\x28\xb5\x2f
 _OTHER_SCRIPT = re.compile(r"[\xc0-\xff]{6}")  # Cyrillic, Greek or Hebrew: no word of Windows-1252 has only accents
 _CONTROL = re.compile(r"[\x00-\x08\x0e-\x1a\x7f]")  # in no text; Windows-1252 has a letter for nearly every other byte
 _FORMULA = {"=", "+", "-", "@"}
+_ALIKE = str.maketrans("\u00a0\u2009\u202f’−", "   '-")
+_MONEY = "€$£¥%‰"
 _PIECE = 1 << 22
 
 
@@ -283,6 +285,28 @@ def numbers_in(cells: Sequence[str], decimal: str) -> list[float]:
 def is_number(cell: str, decimal: str = ".") -> bool:
     """Whether a text is a number."""
     return number_in(cell, decimal) is not None
+
+
+def numbers_of_people(cells: Sequence[str], decimal: str = ".") -> list[float] | None:
+    """Numbers with a sign of money or per cent, or groups of three digits, if all are written in one form.
+
+    ``decimal`` is the sign that is tried first: beside points 1,234 is more than a thousand.
+
+    >>> numbers_of_people(["1.234,56", "12"]), numbers_of_people(["€5", "€-7"]), numbers_of_people(["5 %", "5 €"])
+    ([1234.56, 12.0], [5.0, -7.0], None)
+    >>> [numbers_of_people(cells) for cells in (["1,234", "567"], ["1,234", "0,567"], ["1,234", "5.6", "7,8"])]
+    [[1234.0, 567.0], [1.234, 0.567], None]
+    """
+    bare = [cell.strip().translate(_ALIKE) for cell in cells]
+    if len({"".join(c for c in cell if c in _MONEY) for cell in bare}) > 1:
+        return None
+    bodies = [cell.strip(_MONEY + " ") for cell in bare]
+    for sign, other in (".,", ",.") if decimal == "." else (",.", ".,"):
+        for group in ("", other, "'", " "):
+            whole = rf"\d+|[1-9]\d{{0,2}}({re.escape(group)}\d{{3}})+"
+            if all(re.fullmatch(rf"[-+]?({whole})([{sign}]\d*)?", body) for body in bodies):
+                return [float(body.replace(group, "").replace(sign, ".")) for body in bodies]
+    return None
 
 
 def is_filled(cell: Any) -> bool:
