@@ -28,6 +28,7 @@ from benchmarks.measure import show
 from manyway import FeatureSet, Solution, Tasks, TaskSpec, sample_tasks, solve
 from manyway.bench.data import find_features
 from manyway.evaluation.metrics import find_summary, truth_of
+from manyway.methods.evidence.from_scores import log_posteriors
 from manyway.methods.evidence.schedule import Schedule
 
 SETS = ("glyphs", "clinc150-half", "cub-rn18")
@@ -134,6 +135,13 @@ def scored(tasks: Tasks) -> Tasks:
     return Tasks.from_scores((12 * normal(tasks.query, dim=-1) @ normal(means, dim=-1).mT).log_softmax(-1))
 
 
+def lists(tasks: Tasks) -> Tasks:
+    """The five highest of these."""
+    p = scored(tasks).query.exp()
+    kept = p.where(p >= p.topk(5).values[..., -1:], torch.nan)
+    return Tasks.from_scores(torch.stack([log_posteriors(one, "probability") for one in kept]))
+
+
 def copied(tasks: Tasks) -> Tasks:
     """Every query three times."""
     assert tasks.query_index is not None
@@ -193,6 +201,7 @@ SITUATIONS: Mapping[str, tuple[str, Situation]] = {
     "stream": ("doubt", Situation({"n_query": 15, "n_batches": 6, "gamma": 0.5}, {"carry": True})),
     "scores": ("scores", Situation({}, asked=scored)),
     "scores, 20 classes": ("scores", Situation({"k_eff": 20}, asked=scored)),
+    "lists of five, 20 classes": ("scores_hidden", Situation({"k_eff": 20}, asked=lists)),
     "scores, some labels known": (
         "scores_(neigh|alike|cov)",
         Situation({}, asked=lambda t: with_known_of(scored(t), t)),

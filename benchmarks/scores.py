@@ -17,7 +17,6 @@ from __future__ import annotations
 
 import argparse
 import itertools
-import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -256,15 +255,16 @@ def measure_several(data: Path, count: int) -> Iterator[list[object]]:
     hits = (odds.unsqueeze(-1) > thresholds) & truth.unsqueeze(-1)
     scores = 2 * hits.sum(0) / ((odds.unsqueeze(-1) > thresholds).sum(0) + truth.sum(0).unsqueeze(-1))
     per_class = thresholds[scores.argmax(-1)]
-    for least, k_eff in itertools.product((0.0, 0.1), (5, 10, 20, 40)):
+    for least, k_eff in itertools.product((0.0, 0.1, "five highest"), (5, 10, 20, 40)):
         found = []
         for _ in range(count):
             odds, truth = draw(k_eff, N_QUERY)
             scores = odds.sigmoid()
-            listed = log_odds(scores.where(scores >= least, torch.nan))
+            kept = scores >= (least if isinstance(least, float) else scores.topk(5).values[..., -1:])
+            listed = log_odds(scores.where(kept, torch.nan))
             answer = solve("evidence", Tasks.from_scores(listed[None], several=True)).probabilities[0] > 0.5
-            best = max(f1(odds > max(threshold, logit(least)), truth) for threshold in thresholds.tolist())
-            found.append([best, f1(odds > per_class.clamp_min(logit(least)), truth), f1(answer, truth)])
+            best = max(f1((odds > threshold) & kept, truth) for threshold in thresholds.tolist())
+            found.append([best, f1((odds > per_class) & kept, truth), f1(answer, truth)])
         values = np.array(found)
         worst = (values[:, 2] - values[:, :2].max(1)).min()
         yield [k_eff, least, *(f"{value:.1f}" for value in values.mean(0)), f"{worst:+.1f}"]
@@ -329,10 +329,6 @@ def measure_sizes(data: Path, count: int, names: list[str]) -> Iterator[list[obj
                 gains = values[:, 1::2] - values[:, ::2]
                 cells = [f"{mean:+.1f} ({worst:+.0f})" for mean, worst in zip(gains.mean(0), gains.min(0), strict=True)]
                 yield [name, p.shape[-1], n_items, k_eff, f"{values[:, 0].mean():.1f}", *cells]
-
-
-def logit(p: float) -> float:
-    return math.log(p / (1 - p)) if p else -math.inf
 
 
 def main() -> None:
