@@ -184,8 +184,8 @@ def test_the_papers_schedule():
 
 SHARED_RECIPES = {"plain": replace(RECIPE, epochs=1), "mixed": replace(RECIPE, epochs=1, mixup=0.4)}
 SECOND_PROCESS = """
-import sys
-sys.path.insert(0, sys.argv[1])
+import os, sys
+sys.path[:0] = [sys.argv[1], os.path.dirname(sys.argv[1])]
 from test_training import train_in_two
 train_in_two(1, sys.argv[2])
 """
