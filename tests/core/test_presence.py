@@ -156,7 +156,7 @@ def test_the_number_of_classes_is_between_what_doubt_takes_and_what_independent_
     assert low == pytest.approx(12 * 0.3 ** (known.fewer * shared), rel=1e-5)
     assert high == pytest.approx(12 * math.exp(known.more * 0.7 * shared) * 2**known.more_independent, rel=1e-5)
     low, high = ends_of(p, alone, 80, doubt=0.0)  # scores of a classifier
-    assert low == pytest.approx(12 * 0.3 ** (known.scores_fewer * shared), rel=1e-5)
+    assert low == pytest.approx(12 * 0.3 ** (known.doubted_fewer * shared), rel=1e-5)
     assert high == pytest.approx(12 * 2**known.scores_independent, rel=1e-5)
     assert interval_of(torch.tensor([[low, high]]), torch.tensor([15]))[0, 1] == 15  # of fifteen items
 
@@ -170,6 +170,7 @@ def test_the_number_of_classes_is_less_certain_where_many_items_share_their_erro
 
     assert spread(p, 1500) > 1.1 * spread(p, 15)
     assert spread(p, 45, 30) > 1.05 * spread(p, 45)
+    assert ends_of(p, p, 45, 1)[0] < 0.75 * ends_of(p, p, 45)[0]  # a group of unknown items is of no class at all
     assert spread(torch.tensor([[1.0, 0.0, 0.0, 0.0]]), 75) < 0.1  # nothing is uncertain
     assert ends_of(torch.tensor([[0.995, 0.995, 0.4, 0.0]]), torch.tensor([[1.0, 1.0, 0.9, 0.1]]), 44)[0] > 1.9
 
