@@ -236,8 +236,7 @@ def loss_gradient(tasks: Tasks, values: Tensor, learning: Learning) -> tuple[Ten
         values = values.detach().to(tasks.device).requires_grad_()
         feature_scale, lam, temperature = effective(values)
         logits = last_logits(problem, torch.cat([feature_scale.view(1), lam, temperature])).flatten(0, 1)
-        if learning.loss == "double-softmax":
-            logits = logits.softmax(-1)
+        logits = logits.softmax(-1) if learning.loss == "double-softmax" else logits
         loss = cross_entropy(logits, tasks.query_labels.flatten(), reduction="sum")
         (gradient,) = torch.autograd.grad(loss, values)
     return gradient.cpu(), float(loss.detach())

@@ -51,10 +51,8 @@ class Scaling:
 
     def __call__(self, rows: Tensor) -> Tensor:
         rows = self.curved(rows)
-        if self.middle is not None:
-            rows = rows - self.middle
-        if self.factor is not None:
-            rows = rows * self.factor
+        rows = rows if self.middle is None else rows - self.middle
+        rows = rows if self.factor is None else rows * self.factor
         rows = unit(rows) if self.unit else rows
         return rows if self.then is None else self.then(rows)
 
@@ -108,8 +106,7 @@ def learn_scaling(tasks: Tasks, name: str | None) -> Scalings:
 def apply(tasks: Tasks, scalings: Scalings) -> Tasks:
     """The tasks with all rows scaled; those of a pile when they are read."""
     support, query, classes = scalings
-    if tasks.pile is not None:
-        tasks = replace(tasks, pile=tasks.pile.then(query))
+    tasks = tasks if tasks.pile is None else replace(tasks, pile=tasks.pile.then(query))
     one = support is query
     if one and support.curve is not None and support.which is None and not support.shared:
         # A curve is the same for all tasks, so that it can be drawn in the table.
@@ -220,8 +217,7 @@ def _rcl2(tasks: Tasks) -> Scalings:
     which = levelled.view(-1, 1, 1)
     scaling = Scaling(level, which=which, unit=True)
     centre = scaling.curved(_known(tasks)).mean(1, keepdim=True)
-    if tasks.base_mean is not None:
-        centre = torch.where(which, centre, tasks.base_mean)
+    centre = centre if tasks.base_mean is None else torch.where(which, centre, tasks.base_mean)
     return Scalings.same(replace(scaling, middle=centre))
 
 

@@ -30,8 +30,7 @@ def as_features(values: Any, name: str) -> Tensor:
     tensor = _as_tensor(values, name, "real numbers")
     if tensor.is_complex():
         raise InputError(f"{name} holds complex numbers; features must be real.")
-    if tensor.dtype not in (torch.float32, torch.float64):
-        tensor = tensor.to(torch.float32)
+    tensor = tensor.to(torch.float32) if tensor.dtype not in (torch.float32, torch.float64) else tensor
     if tensor.ndim and tensor.shape[-1] == 0:
         raise InputError(f"{name} has no features: its shape is {tuple(tensor.shape)}.")
     bad = ~torch.isfinite(row_sizes(tensor))
@@ -156,8 +155,7 @@ def _as_tensor(values: Any, name: str, of: str) -> Tensor:
     try:
         if hasattr(values, "__array__"):
             values = np.asarray(values)
-            if values.dtype == np.longdouble:
-                values = values.astype(np.float64)
+            values = values.astype(np.float64) if values.dtype == np.longdouble else values
             if not values.dtype.isnative or any(stride < 0 for stride in values.strides):
                 values = np.array(values, dtype=values.dtype.newbyteorder("="), order="C")
         with warnings.catch_warnings():

@@ -208,8 +208,7 @@ def encode_items(
     ``source`` is a path or what `open_for` returns. The items have names, labels if there are any, ``skipped`` (name
     and reason of the items left out) and ``notes`` (sentences about items that were read in an unusual way).
     """
-    if isinstance(source, str | Path):
-        source = open_for(encoder, source)
+    source = open_for(encoder, source) if isinstance(source, str | Path) else source
     encoded = encode(source, encoder, skip_bad=skip_bad, cache=cache, progress=progress)
     labels = source.labels.tolist()
     refuse_lost_class(source, encoded)

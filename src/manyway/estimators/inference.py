@@ -240,8 +240,7 @@ class Inference:
         """
         pandas = optional("pandas", "tables", "classes_frame")
         chosen = best_two(torch.as_tensor(self.probabilities))["label"]
-        if self.unknown_groups is not None:
-            chosen = chosen[to_numpy(self.unknown_groups) < 0]
+        chosen = chosen if self.unknown_groups is None else chosen[to_numpy(self.unknown_groups) < 0]
         estimates = {"presence": to_numpy(self.presence), "proportion": to_numpy(self.proportions)}
         counts = np.bincount(chosen, minlength=len(self.classes))
         table = pandas.DataFrame({"class": self.classes, **estimates, "items": counts})

@@ -201,8 +201,7 @@ def evaluate(
         begin = clock(features)
         solution = solver(tasks, **params)
         seconds = clock(features) - begin
-        if scorer is not None:
-            solution = solution.changed(unknown=get_scorer(scorer).score(tasks))
+        solution = solution if scorer is None else solution.changed(unknown=get_scorer(scorer).score(tasks))
         values = [metric.measure(solution, tasks).cpu().numpy() for metric in measured]
         for place, (metric, value) in enumerate(zip(measured, values, strict=True)):
             if not (np.isfinite(value) | (np.isnan(value) & metric.may_be_undefined)).all():

@@ -63,8 +63,7 @@ class Metric(NamedTuple):
 
     def stored(self, values: Values, start: int) -> list[Any]:
         """What is kept of the values of tasks start, start + 1, …: all of them, or their sums in groups of tasks."""
-        if self.summed:
-            values = sum_groups(values, start)
+        values = sum_groups(values, start) if self.summed else values
         if values.dtype.kind != "i":
             values = values.astype(np.float64).round(6)  # six digits are more than any interval is wide
             values = np.where(np.isnan(values), None, values) if self.may_be_undefined else values  # type: ignore[call-overload]

@@ -81,8 +81,7 @@ def laplacianshot(
     centres = prototypes(tasks)
     unary = squared_distances(tasks.query, centres)
     graph = nearest_others(tasks.query, n_neighbors)
-    if symmetric:
-        graph = (graph + graph.mT) / 2
+    graph = (graph + graph.mT) / 2 if symmetric else graph
     graph = graph * graph_weight
     u = (-unary).softmax(-1)
     pull = graph @ u

@@ -81,8 +81,7 @@ def write_figures(
     paths: list[Path] = []
     for figure in figures:
         stem = re.sub(r"[^\w.+@ -]+", "-", f"{prefix}-{figure.name}").lstrip(".")[:100]
-        if any(path.stem == stem for path in paths):
-            stem = f"{stem}-{len(paths) + 1}"  # two plots of one suite may have the same name
+        stem = f"{stem}-{len(paths) + 1}" if any(path.stem == stem for path in paths) else stem
         for suffix in formats:
             paths.append(folder / f"{stem}.{suffix}")
             draw(figure, paths[-1], inputs)

@@ -65,8 +65,7 @@ def _svg(canvas: Canvas, prefix: str) -> ElementTree.Element:
         element.tag = element.tag.rpartition("}")[2]
         for name, value in list(element.attrib.items()):
             del element.attrib[name]
-            if name == "style":
-                value = re.sub(r"#([0-9a-f]{6})", r"var(--c-\1, #\1)", value)
+            value = re.sub(r"#([0-9a-f]{6})", r"var(--c-\1, #\1)", value) if name == "style" else value
             value = re.sub(r"^#|(?<=url\()#", f"#{prefix}-", value)
             element.set(name.rpartition("}")[2], f"{prefix}-{value}" if name == "id" else value)
     for name in ("width", "height", "version"):

@@ -326,8 +326,7 @@ def _from_all(key: Tensor, n_items: int, left: Tensor, wanted: Tensor | None = N
     """
     ends = left.cumsum(1)
     drawn = _subset(key, n_items, ends[:, -1], wanted).contiguous()  # [t, n] of all left samples together
-    if wanted is not None:
-        drawn = drawn.clamp_max(ends[:, -1:] - 1)
+    drawn = drawn if wanted is None else drawn.clamp_max(ends[:, -1:] - 1)
     labels = torch.searchsorted(ends, drawn, right=True)
     return labels, drawn - (ends - left).gather(1, labels)
 

@@ -89,6 +89,5 @@ def sklearn_table(name: str) -> FeatureSet:
     if base not in _TABLES or change not in ("", "standard"):
         raise InputError(f"There is no table '{name}' of scikit-learn; {nearest(base, _TABLES)}")
     features, labels = getattr(datasets, _TABLES[base])(return_X_y=True)
-    if change:
-        features = (features - features.mean(0)) / np.maximum(features.std(0), 1e-9)
+    features = (features - features.mean(0)) / np.maximum(features.std(0), 1e-9) if change else features
     return FeatureSet(features.astype(np.float32), labels)

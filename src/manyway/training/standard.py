@@ -81,8 +81,7 @@ def recipe_for(dataset: str, backbone: str, epochs: int | None = None, **asked: 
         recipe = RECIPE
     elif dataset in DATASETS and DATASETS[dataset].channels == 1:
         recipe = replace(recipe, augment="drawing")
-    if epochs is not None:
-        recipe = scaled_for(recipe, epochs)
+    recipe = recipe if epochs is None else scaled_for(recipe, epochs)
     return replace(recipe, **{name: value for name, value in asked.items() if value is not None})
 
 
@@ -187,8 +186,7 @@ def _omniglot_array(path: Path, split: str) -> ImageSource:
         wanted = "images [n, h, w] uint8, labels [n] of integers, and class_names and class_is_evaluation [k]"
         raise InputError(f"{path} needs {wanted}.")
     classes = np.flatnonzero(is_evaluation == (split == "test"))
-    if split == "val":
-        classes = classes[::_VAL_EVERY]
+    classes = classes[::_VAL_EVERY] if split == "val" else classes
     rows = np.flatnonzero(np.isin(labels, classes))
     chosen = np.rot90(images[rows], axes=(1, 2)) if split == "val" else images[rows]
     called = [_val_name(names[c]) if split == "val" else names[c] for c in classes]

@@ -86,8 +86,7 @@ class View(NamedTuple):
         axes = [axis for axis in axes if axis in record.axes]
         if n_params > 1:
             axes = [axis for axis in axes if axis not in record.params or axis in record.special]
-        if len(axes) > 1 and record.scorer is None:
-            axes = [axis for axis in axes if axis != "scorer"]
+        axes = [axis for axis in axes if axis != "scorer"] if len(axes) > 1 and record.scorer is None else axes
         return " · ".join(self.label(axis, record.axis(axis)) for axis in axes) or "default"
 
     def _distinct(self, shown: Sequence[Shown]) -> list[Shown]:

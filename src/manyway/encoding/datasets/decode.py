@@ -104,8 +104,7 @@ def _on_white(picture: Image.Image) -> Image.Image:
         raise InputError(f"its pixels are of the kind {picture.mode}, which is not supported; save it as 8-bit RGB")
     if not picture.has_transparency_data:
         return picture if picture.mode in ("1", "L", "RGB") else picture.convert("RGB")
-    if picture.mode in ("La", "RGBa"):  # colours multiplied by their opacity
-        picture = picture.convert(picture.mode.upper())
+    picture = picture.convert(picture.mode.upper()) if picture.mode in ("La", "RGBa") else picture
     page = Image.new("RGBA", picture.size, "white")
     return Image.alpha_composite(page, picture.convert("RGBA")).convert("RGB")
 
@@ -127,8 +126,7 @@ def _eight_bits(picture: Image.Image, file: Image.Image) -> Image.Image:
     else:
         kind = f"{'floats' if picture.mode == 'F' else '32-bit integers'} from {lowest:g} to {highest:g}"
         raise InputError(f"its pixels are {kind}, not saying which value is white; save it with 8 or 16 bits")
-    if tags.get(_PHOTOMETRIC) == _WHITE_IS_ZERO:
-        pixels = 255 - pixels
+    pixels = 255 - pixels if tags.get(_PHOTOMETRIC) == _WHITE_IS_ZERO else pixels
     transparent = picture.info.get("transparency")
     if isinstance(transparent, int):
         pixels[values == transparent] = 255

@@ -343,7 +343,6 @@ def solve_lower(root: Tensor, right: Tensor, panels: bool | None = None) -> Tens
         identity = torch.eye(last - first, dtype=root.dtype, device=root.device).expand_as(block)
         inverse = torch.linalg.solve_triangular(block, identity, upper=False)
         part = right[:, first:last]
-        if first:
-            part = part - root[:, first:last, :first] @ solved[:, :first]
+        part = part - root[:, first:last, :first] @ solved[:, :first] if first else part
         solved[:, first:last] = inverse @ part
     return solved

@@ -116,8 +116,7 @@ def search(queries: Q, prior: Concentrations, parameters: Parameters, *, with_te
         rest = annealing[number:]
         ahead = rest[:_AHEAD] if len(rest) > _AHEAD else (*rest, *(1.0,) * min(parameters.max_iter - 1, _FAR))
         presence = queries.update(prior.slopes(presence), sharpness, ahead).presence
-    if annealing:
-        queries = queries.sharpened(schedule.sharpness(presence.masses))
+    queries = queries.sharpened(schedule.sharpness(presence.masses)) if annealing else queries
     return _iterate(queries, presence, prior, parameters, with_terms=with_terms)
 
 
