@@ -447,3 +447,13 @@ def test_lists_that_were_cut_do_not_show_what_a_classifier_prefers_and_stay_as_t
     best = p.softmax(-1).topk(5, -1)
     lists = log_posteriors(torch.full_like(p, NAN).scatter_(1, best.indices, best.values), "probability")
     assert bool((from_scores(lists).labels[0] == p.argmax(-1)).all())  # 31 of 78 right labels would be lost
+
+
+def test_lists_of_three_say_what_absent_classes_score():
+    rows, truth = torch.arange(60), torch.zeros(60, 40, dtype=torch.bool)
+    truth[rows, rows % 4] = truth[rows, rows // 4 % 5 + 4] = True
+    scores = (3.0 * truth - 4 + 0.7 * torch.randn(60, 40, generator=torch.Generator().manual_seed(0))).sigmoid()
+    listed = log_odds(scores.where(scores >= scores.topk(3).values[:, -1:], NAN))
+    found = solve("evidence", Tasks.from_scores(listed[None], several=True)).probabilities[0] > 0.5
+    assert int((found & truth).sum()) > 110
+    assert int((found & ~truth).sum()) < 10  # the third class of each list is none of the two that the item has

@@ -18,7 +18,7 @@ have several, and up to 2.5 where they have one, or where lists were cut so that
 import torch
 from torch import Tensor
 
-from manyway.core import one_hot
+from manyway.methods.evidence.likelihood import known_classes
 from manyway.methods.evidence.schedule import Schedule
 
 _HAVING = 3  # highest scores of an item, whose gaps say how many classes it has; the others are of classes it lacks
@@ -34,7 +34,8 @@ def several(odds: Tensor, known: Tensor, expected: Tensor, constants: Schedule) 
     n_classes = odds.shape[-1]
     having = _HAVING if n_classes > _HAVING else 0
     best = odds.topk(having, -1)
-    others = torch.ones_like(odds).scatter_(-1, best.indices, 0.0)
+    short = ((odds > odds.amin()).sum(-1) == having).all()  # of lists of three the last shows what absent classes score
+    others = torch.ones_like(odds).scatter_(-1, best.indices[..., : having - int(short)], 0.0)
     total = others.sum(1, keepdim=True)
     mean = (odds * others).sum((1, 2), keepdim=True) / others.sum((1, 2), keepdim=True)
     own = (odds * others).sum(1, keepdim=True) / total.clamp_min(1) - mean
@@ -44,8 +45,7 @@ def several(odds: Tensor, known: Tensor, expected: Tensor, constants: Schedule) 
     probability = odds.sigmoid()  # nothing says what absent classes look like where there are few
     for task in range(len(odds) if having else 0):
         probability[task] = _mixture(x[task], odds[task], best.values[task], others[task] > 0, likely, constants)
-    is_known = one_hot(known.clamp_min(0), n_classes, odds.dtype).mul_((known >= 0).unsqueeze(-1)) > 0
-    return probability.masked_fill_(is_known, 1.0)
+    return probability.masked_fill_(known_classes(known, odds) > 0, 1.0)
 
 
 def _several(best: Tensor, least: Tensor, constants: Schedule) -> tuple[Tensor, Tensor]:
