@@ -28,7 +28,7 @@ of the variance lies within classes; one example of each and the queries give
 which is low where classes are far apart. n is the number of directions of all rows that matter, the exponential of the
 entropy of the eigenvalues of their covariance. Simulations say for each θ which ln ρ and which accuracy of the nearest
 prototype are to be expected; the accuracy is averaged over what ln ρ says about θ. A priori θ is 1 with a probability
-of one half: columns that people bring often tell nothing with one example. So many classes, few directions, and a
+of 0.7: columns that people bring often tell nothing with one example. So many classes, few directions, and a
 batch that lies apart from the examples make answers less sure; few classes, whose ln ρ varies much, leave it to the
 prior.
 """
