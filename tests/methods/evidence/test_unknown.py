@@ -148,17 +148,23 @@ def test_the_objective_is_recorded():
 # --- the parts -----------------------------------------------------------------------------------------------------
 
 
+def integrated(*odds, likely=(0.0,)):
+    """The probabilities [1, q] for log-odds [1, q] with each error of S."""
+    log_odds = torch.stack(odds)
+    one = torch.ones_like(log_odds)
+    given = log_odds, 0.05 * one, one.new_tensor(likely).unsqueeze(-1), one[0], 0.4 * one[0, :, 0]
+    return _integrated(*given, Schedule())[0]
+
+
 def test_the_probability_rises_with_the_excess_and_with_the_proportion():
     tasks, _ = problem(1)
     calibration = calibrate(tasks, Schedule())
-    excess = torch.linspace(-20, 200, 50, dtype=torch.float64)[None]
-    counts, sizes = torch.full_like(excess, 4), torch.full_like(excess, 6)
-    odds = Scales.of(calibration, _apart(calibration), Schedule()).log_ratio(excess, sizes, counts)
-    assert (odds.diff() >= -1e-12).all()
+    squares = torch.linspace(-20, 200, 50, dtype=torch.float64)[None]
+    group = squares, torch.full_like(squares, 6), torch.full_like(squares, 4)
+    assert (Scales.of(calibration, _apart(calibration), False, Schedule()).log_ratio(*group).diff() >= -1e-12).all()
 
     def unknown(n):
-        odds = torch.tensor([[2.0] * n + [-3.0] * (10 - n)])
-        return _integrated([(odds, torch.full((1, 10), 0.05))], torch.ones(1, 10), torch.tensor([0.4]), Schedule())
+        return integrated(torch.tensor([[2.0] * n + [-3.0] * (10 - n)]))
 
     few, many = unknown(1), unknown(8)
     assert few[0, 0] < many[0, 0]
@@ -180,16 +186,14 @@ def test_large_batches_do_not_turn_slightly_odd_queries_into_unknown_ones():
     for n_query in (50, 300):
         odds = torch.full((1, n_query), -1.0, dtype=torch.float64)
         odds[0, : n_query // 50] = 6.0
-        given = [(odds, torch.full_like(odds, 0.05))], torch.ones_like(odds), odds.new_tensor([0.4])
-        assert _integrated(*given, Schedule()).max() < 0.05
+        assert integrated(odds).max() < 0.05
 
 
 def test_a_batch_that_a_larger_scatter_explains_is_not_unknown():
     """S may be too small by chance: every query then looks unknown, unless S is one deviation larger."""
 
     def unknown(*odds):
-        found = [(torch.full((1, 20), value), torch.full((1, 20), 0.05)) for value in odds]
-        return _integrated(found, torch.ones(1, 20), torch.tensor([0.4]), Schedule())
+        return integrated(*(torch.full((1, 20), value) for value in odds), likely=(0, -0.5, -0.5)[: len(odds)])
 
     assert unknown(2.0).min() > 0.8
     assert unknown(2.0, 4.0, -3.0).max() < 0.1  # S as it is, one deviation smaller, one larger
@@ -198,10 +202,31 @@ def test_a_batch_that_a_larger_scatter_explains_is_not_unknown():
 
 def test_without_evidence_the_probability_is_that_of_the_prior():
     schedule, none = Schedule(), torch.zeros(1, 4, dtype=torch.float64)
-    unknown = _integrated([(none, none + 0.05)], none + 1, none[:, 0], schedule)
+    unknown = integrated(none)
     expected = (1 - schedule.none_unknown) / 3  # if any is unknown, a third is
-    assert expected < schedule.least_unknown
     torch.testing.assert_close(unknown, torch.full_like(unknown, expected), atol=2e-3, rtol=0)
+
+
+def test_scales_from_few_left_out_examples_are_wider():
+    """Three classes of two examples that are equally far apart by chance show no noise at all."""
+    middle = torch.tensor([[0.0, 0.0], [9.0, 0.0], [0.0, 9.0]], dtype=torch.float64).repeat_interleave(2, 0)
+    support = middle + torch.tensor([[1.0, 0.0], [-1.0, 0.0]], dtype=torch.float64).repeat(3, 1)
+    tasks = Tasks.from_arrays(support[None], [[0, 0, 1, 1, 2, 2]], support[None, :1])
+    calibration = calibrate(tasks, Schedule(), None, False)
+    scales = Scales.of(calibration, _apart(calibration), False, Schedule())
+    assert calibration.noise < 0.01 * calibration.scatter
+    torch.testing.assert_close(scales.noise[0, 0], calibration.scatter * (1 + 5 / 3))  # two features, N = 3
+    assert (scales.likely.diff(dim=0)[::2] < 0).all()
+
+
+def test_a_small_support_makes_few_members_unknown():
+    """Two examples of each of three normal classes: without wider scales a fifth was answered as unknown."""
+    generator = torch.Generator().manual_seed(0)
+    labels, truth = torch.arange(3).repeat_interleave(2), torch.arange(75) % 3
+    noise = torch.randn(20, 84, 4, generator=generator, dtype=torch.float64)
+    centres, support, query = noise.split((3, 6, 75), 1)
+    tasks = Tasks.from_arrays(centres[:, labels] + support, labels.repeat(20, 1), centres[:, truth] + query)
+    assert (solve("evidence", tasks, open_set=True).labels == -1).double().mean() < 0.05
 
 
 def test_queries_count_as_much_as_they_are_known():
@@ -222,9 +247,9 @@ def test_strangers_at_a_class_that_is_absent_are_seen_by_the_group_of_the_class(
     calibration, placed = calibrate_and_place(tasks, Schedule())
     nearest = calibration.log_likelihood(placed).argmax(-1)
     assigned = torch.nn.functional.one_hot(nearest, 10).double()
-    scales = Scales.of(calibration, _apart(calibration), Schedule())
-    groups = _of_classes(placed, assigned, assigned, calibration)
-    ratios, sizes = scales.log_ratio(*groups), groups[1]
+    scales = Scales.of(calibration, _apart(calibration), False, Schedule())
+    groups = _of_classes(placed, assigned, calibration.squared_distances(placed), calibration, scales)
+    ratios, sizes = scales.log_ratio(*groups)[0], groups[1]
     members, strangers = nearest[0, truth == 0].unique(), nearest[0, truth == 10].unique()
     assert ratios[0, members].max() < 0 < ratios[0, strangers].min()
     assert float(sizes[0, members].sum()) == pytest.approx(8)

@@ -14,7 +14,7 @@ of its class (those that a search assigns to one class: unknown queries gather a
 is that over the prototype of this class). An unknown query also lies between classes more often: its nearest class
 exceeds the second by a small margin g in log-likelihood. The log-odds of a query are
 
-    λ = a₁ r_alone + a₂ r_around + a₃ r_class + ½ min(1, 2x)² ln((e⁻ᵍ + ε)/2ε),   x = D/(D + σ(1, n)).
+    λ = a (r_alone + r_around) + a' r_class + ½ min(1, 2x)² ln((e⁻ᵍ + ε)/2ε),   x = D/(D + σ(1, n)).
 
 The wider a group is, the less of it is about the query. With e⁻ᵍ = ε the margin says nothing: a member of a class may
 have any margin, and ε says how often. Where classes hardly differ, x is small, and margins are small for members too.
@@ -22,17 +22,19 @@ have any margin, and ε says how often. Where classes hardly differ, x is small,
 The proportion p of unknown queries in the batch is not known. It is integrated out, with a prior that is 0 with the
 probability π, and has the density 2(1 − p) otherwise. Whether any query is unknown, the whole batch says:
 
-    ln (1 − π)/π + ln Σ_p prior(p) exp Σ_q m_q^(−0.4) ln(1 − p + p o_q),   1/o_q = 2ε + (1 − 2ε) exp(−λ_q),
+    ln (1 − π)/π + ln Σ_p prior(p) exp Σ_q m_q^(−½) ln(1 − p + p o_q),   1/o_q = 2ε + (1 − 2ε) exp(−λ_q),
 
-where m_q queries lie together with q, and judge together. Few queries cannot decide it, because odds are limited by
-1/2ε, unless they are farther off than unknown queries are (D and two deviations f): ε is then less, by f/e. The value
+where m_q queries lie together with q, and judge as their root. Few queries cannot decide it, because odds are limited
+by 1/2ε, unless they are farther off than unknown queries are (D and a deviation, f): ε is then less, by f/e. The value
 of p follows from b Σ_q ln(1 − p + p exp λ_q): the queries of a batch share errors of prototypes and metric, and b is
 the part of them that is independent (``independent_part``). So a batch without unknown queries stays without. A query
-is answered as unknown where that is more probable than any class, and not without some evidence.
+is answered as unknown where that is more probable than any class, in a batch that probably has some.
 
-With few features, S itself is uncertain: it comes from N left-out examples, so that ln S has the standard deviation
-σ/(S √N). Too small an S makes every query of the batch look unknown. The error of S is therefore integrated out too,
-with S and σ multiplied by the same factor. With many features π covers it: there N was large where π was chosen.
+The scales come from N left-out examples. These have chosen the metric too, and few of them may be alike by chance:
+σ is multiplied by 1 + 5/N, and is at least S √(2/d), that of d normal features. S itself is uncertain: ln S has the
+standard deviation σ/(S √N), and too small an S makes every query of the batch look unknown. With few features its error
+is therefore integrated out, with Student's distribution of N degrees of freedom, S and σ multiplied by the same factor.
+With many features π covers it: there N was large where π was chosen.
 
 With one example per class no sample can be left out. S is then taken from the distances between prototypes, the
 weights a are larger, and the last term is ½ ln(e⁻ᵍ + ε), which is cautious.
@@ -41,7 +43,7 @@ weights a are larger, and the last term is ½ ln(e⁻ᵍ + ε), which is cautiou
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from math import ceil, log
+from math import ceil, log, sqrt
 
 import torch
 from torch import Tensor
@@ -55,7 +57,8 @@ from manyway.methods.evidence.schedule import Schedule
 MOST_JUDGED = 2048  # queries whose groups are found from all pairs; further queries are judged as their groups are
 _MOST_ASSIGNED = 1 << 24  # numbers at once: fewer queries are judged where they could be of very many classes
 _PROPORTIONS = 40  # grid of the proportion of unknown queries
-_ERRORS = (0.0, -1.0, 1.0, -2.0, 2.0, -3.0, 3.0)  # of ln S that are tried, in standard deviations
+Group = tuple[Tensor, Tensor, Tensor]  # of m queries near a prototype of n samples: the squared distance, m and n
+_ERRORS = (0.0, -1.0, 1.0, -2.0, 2.0, -3.0, 3.0, -4.0, 4.0)  # of ln S that are tried, in standard deviations
 
 
 @dataclass(frozen=True, eq=False)
@@ -70,6 +73,7 @@ class UnknownPosterior:
     precision: Tensor  # [t] τ
     similarity: Tensor  # [t, a, a] how much each other query belongs to the group of a query
     judged: Tensor  # [t, a] the probability to be unknown
+    any: Tensor  # [t] the probability that any query is
     stride: int
     schedule: Schedule
 
@@ -86,12 +90,11 @@ class UnknownPosterior:
 
     def said(self, unknown: Tensor, found: Tensor) -> Tensor:
         """[t, b] whether the answer is unknown, with class probabilities [t, b, k]: if that is the most probable."""
-        return unknown > found.amax(-1).clamp_min(self.schedule.least_unknown)
+        return (unknown > found.amax(-1)) & (self.any > 0.5).unsqueeze(-1)
 
     def groups(self, placed: Tensor, found: Tensor) -> UnknownGroups:
         """The groups of the judged queries, given as placed [t, a, d] with class probabilities [t, a, k]."""
-        rejected = self.said(self.unknown(placed, 0), found)
-        groups, medoids = groups_of(self.similarity, rejected, self.schedule.alike)
+        groups, medoids = groups_of(self.similarity, self.said(self.unknown(placed, 0), found), self.schedule.alike)
         return UnknownGroups(self, groups, torch.where(medoids < 0, medoids, medoids * self.stride))
 
 
@@ -127,43 +130,32 @@ def judge(
     """
     if calibration.counts.shape[1] < 2:
         raise InputError("open_set needs two classes or more: it learns from the classes what none of them looks like.")
-    apart, closed = _apart(calibration), calibration.log_likelihood(placed)
+    closed, apart = calibration.log_likelihood(placed), _apart(calibration)
     if one_shot:
         # Two samples of a class are 2S apart on average, and those of neighbouring classes a little farther.
         guess = schedule.one_shot_within * apart / (2 * (1 / calibration.counts).mean(-1))
-        calibration = _with_scatter(calibration, guess / calibration.scatter)
-    similarity, scatter = _similarity(placed, calibration), calibration.scatter
+        squares = calibration.squares - (guess - calibration.scatter).unsqueeze(-1) / calibration.counts
+        noise = calibration.noise * guess / calibration.scatter
+        calibration = replace(calibration, scatter=guess, squares=squares, noise=noise)
+    similarity, scatter = _similarity(placed, calibration), calibration.scatter.unsqueeze(-1)
     means, sizes = similarity @ placed / similarity.sum(-1, keepdim=True), _effective_size(similarity, -1)
-    error = calibration.noise / (scatter * (calibration.examples - 1).clamp_min(0).sum(-1).clamp_min(1).sqrt())
-    steps = _ERRORS if placed.shape[-1] <= schedule.few_features and not one_shot else _ERRORS[:1]
-    others = [_with_scatter(calibration, (step * error).exp()) for step in steps]
-    rows = placed, assigned, closed, means, sizes
-    found = [_odds(rows, other, Scales.of(other, apart, schedule), one_shot) for other in others]
-    groups = means, scatter.unsqueeze(-1) / sizes, calibration.precision, similarity
-    correlation = schedule.shared_error + (1 / (calibration.counts + 1)).mean(-1)
-    return UnknownPosterior(*groups, _integrated(found, sizes, correlation, schedule), stride, schedule)
-
-
-def _odds(rows: tuple[Tensor, ...], calibration: Calibration, scales: Scales, one_shot: bool) -> tuple[Tensor, Tensor]:
-    """λ [t, q] and, as 1/odds, what the odds are limited by, from what ``judge`` has found."""
-    (placed, assigned, closed, means, sizes), schedule = rows, scales.schedule
+    scales = Scales.of(calibration, apart, one_shot, schedule)
     distances = calibration.squared_distances(placed)
-    nearest = _nearest(distances, torch.ones_like(sizes), calibration)
-    alone = scales.log_ratio(*nearest)
-    # Members of a class look unknown with the probability ε, but they are seldom farther off than unknown queries are.
-    odd = 2 * schedule.odd_members * (scales.farthest(nearest[2]) / nearest[0].clamp_min(1e-30)).clamp_max(1)
+    single, (near, wide) = _nearest(distances, torch.ones_like(sizes), calibration), schedule.unknown_weights
+    alone = scales.log_ratio(*single)
     around = scales.log_ratio(*_nearest(calibration.squared_distances(means), sizes, calibration))
-    # A query that is farther from a prototype than unknown queries are pulls the mean of the class as if it were no
-    # farther: one outlier must not decide about the others.
-    farthest = calibration.scatter.view(-1, 1, 1) + scales.farthest(calibration.counts).unsqueeze(1)
-    pulls = assigned * (farthest / distances.clamp_min(1e-30)).clamp_max(1).sqrt()
-    of_class = assigned @ scales.log_ratio(*_of_classes(placed, assigned, pulls, calibration)).unsqueeze(-1)
+    of_class = scales.log_ratio(*_of_classes(placed, assigned, distances, calibration, scales))
+    log_odds = near * (alone + around) + wide * (assigned @ of_class.unsqueeze(-1)).squeeze(-1)
     between = schedule.unknown_between * (closed.topk(2).values.diff().squeeze(-1).exp() + schedule.odd_members).log()
-    log_odds = torch.stack([alone, around, of_class.squeeze(-1)], -1) @ alone.new_tensor(schedule.unknown_weights)
-    if one_shot:
-        return schedule.one_shot_unknown * log_odds + between, odd
-    far = (schedule.unknown_distinct * scales.distinct).clamp_max(1).square()
-    return log_odds + far * (between - schedule.unknown_between * log(2 * schedule.odd_members)), odd
+    if not one_shot:
+        far = (schedule.unknown_distinct * scales.distinct).clamp_max(1).square()
+        between = far * (between - schedule.unknown_between * log(2 * schedule.odd_members))
+    log_odds = log_odds * (schedule.one_shot_unknown if one_shot else 1) + between
+    # Members of a class look unknown with the probability ε, but they are seldom farther off than unknown queries are.
+    odd = 2 * schedule.odd_members * (scales.farthest(single[2]) / scales.excess(*single).clamp_min(1e-30)).clamp_max(1)
+    correlation = schedule.shared_error + (1 / (calibration.counts + 1)).mean(-1)
+    judged = _integrated(log_odds, odd, scales.likely, sizes, correlation, schedule)
+    return UnknownPosterior(means, scatter / sizes, calibration.precision, similarity, *judged, stride, schedule)
 
 
 def judge_scores(likelihood: Tensor, assigned: Tensor, stride: int, schedule: Schedule) -> UnknownPosterior:
@@ -178,9 +170,9 @@ def judge_scores(likelihood: Tensor, assigned: Tensor, stride: int, schedule: Sc
     others = (assigned.sum(1, keepdim=True) - assigned + 1) / (n_query + n_classes)
     log_odds = -(likelihood.log_softmax(-1) + (n_classes * others).log()).logsumexp(-1)
     similarity, one = _overlap(likelihood.softmax(-1)), torch.ones_like(log_odds)
-    evidence = [(log_odds, 2 * schedule.odd_members * one)], similarity.sum(-1), schedule.shared_error * one[:, 0]
-    groups = likelihood, 0 * one, one[:, 0], similarity
-    return UnknownPosterior(*groups, _integrated(*evidence, schedule), stride, schedule)
+    odd, correlation = torch.full_like(one, 2 * schedule.odd_members), torch.full_like(one[:, 0], schedule.shared_error)
+    judged = _integrated(log_odds[None], odd[None], 0 * one[None, :, 0], similarity.sum(-1), correlation, schedule)
+    return UnknownPosterior(likelihood, 0 * one, one[:, 0], similarity, *judged, stride, schedule)
 
 
 def groups_of(similarity: Tensor, rejected: Tensor, alike: float) -> tuple[Tensor, Tensor]:
@@ -235,8 +227,7 @@ def _similarity(placed: Tensor, calibration: Calibration) -> Tensor:
     scatter, precision = calibration.scatter.view(-1, 1, 1), calibration.precision.view(-1, 1, 1)
     distances = distances_between(placed)
     own = torch.eye(distances.shape[-1], dtype=torch.bool, device=placed.device)
-    alone = 2 * scatter  # of two samples of a class
-    distances = torch.where(own, alone, distances)
+    distances = torch.where(own, 2 * scatter, distances)  # of two samples of a class
     similarity = _overlap(distances.mul_(-0.5 * precision).softmax(-1))
     masses = similarity.sum(-1).unsqueeze(1)
     distances = squared_distances(placed, similarity @ placed / masses.mT)
@@ -244,7 +235,7 @@ def _similarity(placed: Tensor, calibration: Calibration) -> Tensor:
     squares = similarity.square()
     bias = (squares.sum(-1).unsqueeze(1) - squares) / others.square()
     distances = distances * (masses / others).square() - scatter * bias
-    distances = torch.where(own & (masses - similarity < 0.5), alone, distances)
+    distances = torch.where(own & (masses - similarity < 0.5), 2 * scatter, distances)
     return _overlap(distances.mul_(-0.5 * precision).softmax(-1))
 
 
@@ -259,61 +250,73 @@ def _effective_size(weights: Tensor, dim: int) -> Tensor:
     return weights.sum(dim).square() / weights.square().sum(dim)
 
 
-def _nearest(distances: Tensor, sizes: Tensor, calibration: Calibration) -> tuple[Tensor, Tensor, Tensor]:
-    """The excess [t, q] of groups, whose means have these distances [t, q, k], over the nearest prototype, their sizes,
-    and its count."""
-    excess, nearest = distances.min(-1)
+def _nearest(distances: Tensor, sizes: Tensor, calibration: Calibration) -> Group:
+    """The groups [t, q] near the nearest prototype, from the unbiased distances [t, q, k] of their means."""
+    squares, nearest = distances.min(-1)
     counts = calibration.counts.expand(len(distances), -1).gather(1, nearest)
-    return excess - calibration.scatter.unsqueeze(-1) / sizes, sizes, counts
+    return squares + calibration.scatter.unsqueeze(-1) / counts, sizes, counts
 
 
-def _of_classes(placed: Tensor, assigned: Tensor, pulls: Tensor, calibration: Calibration) -> tuple[Tensor, ...]:
-    """The same [t, k] for the groups of queries that are assigned to one class, over its own prototype.
+def _of_classes(placed: Tensor, assigned: Tensor, distances: Tensor, calibration: Calibration, scales: Scales) -> Group:
+    """The same [t, k] for the queries that are assigned to one class, near its prototype.
 
-    ``pulls`` [t, q, k]: how much each query moves the mean of a class away from the prototype.
+    A query that is farther from a prototype than unknown queries are pulls the mean of the class as if it were no
+    farther: one outlier must not decide about the others.
     """
+    farthest = calibration.scatter.view(-1, 1, 1) + scales.farthest(calibration.counts)[0].unsqueeze(1)
+    pulls = assigned * (farthest / distances.clamp_min(1e-30)).clamp_max(1).sqrt()
     some = assigned.clamp_min(torch.finfo(assigned.dtype).eps)
     sizes = _effective_size(some, 1).clamp_min(1)
-    scatter, counts = calibration.scatter.unsqueeze(-1), calibration.counts.expand_as(sizes)
     means = (pulls.mT @ placed - pulls.sum(1).unsqueeze(-1) * calibration.offsets) / some.sum(1).unsqueeze(-1)
-    return means.square().sum(-1) - scatter * (1 / sizes + 1 / counts), sizes, counts
+    return means.square().sum(-1), sizes, calibration.counts.expand_as(sizes)
 
 
 @dataclass(frozen=True, eq=False)
 class Scales:
-    """What the excess of a group is like for members of a class, and for unknown queries."""
+    """What the excess of a group is like for members of a class, and for unknown queries, with each error of S."""
 
-    noise: Tensor  # [t, 1] the standard deviation for members is this times 1/m + 1/n
-    apart: Tensor  # [t, 1] D
-    distinct: Tensor  # [t, 1] x
+    scatter: Tensor  # [x, t, 1] S
+    noise: Tensor  # [x, t, 1] the standard deviation for members is this times 1/m + 1/n
+    apart: Tensor  # [x, t, 1] D
+    distinct: Tensor  # [x, t, 1] D/(D + σ(1, n))
+    likely: Tensor  # [x, t] the log-density of the error
     schedule: Schedule
 
     @staticmethod
-    def of(calibration: Calibration, apart: Tensor, schedule: Schedule) -> Scales:
+    def of(calibration: Calibration, apart: Tensor, one_shot: bool, schedule: Schedule) -> Scales:
         """From the squared distance [t] between neighbouring prototypes."""
-        errors = (1 / calibration.counts).mean(-1)
-        excess = (apart - 2 * errors * calibration.scatter).clamp_min(0)
-        alone = (calibration.noise * (1 + errors)).clamp_min(torch.finfo(excess.dtype).tiny)
-        distinct = (excess / (excess + alone)).unsqueeze(-1)
-        return Scales(calibration.noise.unsqueeze(-1), excess.unsqueeze(-1), distinct, schedule)
+        scatter, noise = calibration.scatter.unsqueeze(-1), calibration.noise.unsqueeze(-1)
+        errors, n_features = (1 / calibration.counts).mean(-1, keepdim=True), calibration.offsets.shape[-1]
+        number = (calibration.examples - 1).clamp_min(0).sum(-1, keepdim=True).clamp_min(1)
+        if not one_shot:
+            noise = torch.maximum(noise, scatter * sqrt(2 / n_features)) * (1 + schedule.few_features_doubt / number)
+        several = n_features <= schedule.few_features and not one_shot
+        x = scatter.new_tensor(_ERRORS if several else _ERRORS[:1]).view(-1, 1, 1)
+        factors = (x * noise / (scatter * number.sqrt())).exp()
+        likely = -0.5 * (number + 1) * (x.square() / number).log1p()
+        scatter, noise = factors * scatter, factors * noise
+        excess = (apart.unsqueeze(-1) - 2 * errors * scatter).clamp_min(0)
+        distinct = excess / (excess + (noise * (1 + errors)).clamp_min(torch.finfo(excess.dtype).tiny))
+        return Scales(scatter, noise, excess, distinct, likely.squeeze(-1), schedule)
+
+    def excess(self, squares: Tensor, sizes: Tensor, counts: Tensor) -> Tensor:
+        """[x, t, g] e, for groups of m queries near classes of n samples."""
+        return squares - self.scatter * (1 / sizes + 1 / counts)
 
     def farthest(self, counts: Tensor) -> Tensor:
-        """[t, k] the excess of single unknown queries near classes of n samples, and two deviations more."""
+        """[x, t, k] the excess of single unknown queries near classes of n samples, and a deviation more."""
         variance = (self.noise * (1 + 1 / counts)).square()
-        deviation = (variance + (self.schedule.unknown_spread * self.apart).square()).sqrt()
-        return self.apart + self.schedule.unknown_farthest * deviation
+        return self.apart + (variance + (self.schedule.unknown_spread * self.apart).square()).sqrt()
 
-    def log_ratio(self, excess: Tensor, sizes: Tensor, counts: Tensor) -> Tensor:
-        """[t, n] r, for groups of m queries near classes of n samples.
-
-        An excess below the point at which the ratio is smallest counts as that point, and no excess is too large for
-        unknown queries.
+    def log_ratio(self, squares: Tensor, sizes: Tensor, counts: Tensor) -> Tensor:
+        """[x, t, g] r. An excess below the point at which the ratio is smallest counts as that point, and no excess is
+        too large for unknown queries.
         """
         shared = self.schedule.shared_error
         deviation = self.noise * (shared + (1 - shared) / sizes + 1 / counts)
         variance = deviation.square().clamp_min(torch.finfo(deviation.dtype).tiny)
         wider = variance + torch.maximum((self.schedule.unknown_spread * self.apart).square(), 1e-3 * variance)
-        excess = torch.maximum(excess, -variance * self.apart / (wider - variance))
+        excess = torch.maximum(self.excess(squares, sizes, counts), -variance * self.apart / (wider - variance))
         near = excess.square() / variance + variance.log()
         far = (excess - self.apart).clamp_max(0).square() / wider + wider.log()
         return 0.5 * (near - far)
@@ -329,36 +332,32 @@ def _apart(calibration: Calibration) -> Tensor:
     return torch.cat(nearest, 1).mean(-1)
 
 
-def _with_scatter(calibration: Calibration, factor: Tensor) -> Calibration:
-    """The calibration with S and σ multiplied by a factor [t]."""
-    scatter = factor * calibration.scatter
-    squares = calibration.squares - (scatter - calibration.scatter).unsqueeze(-1) / calibration.counts
-    return replace(calibration, scatter=scatter, squares=squares, noise=factor * calibration.noise)
+def _integrated(
+    log_odds: Tensor, odd: Tensor, likely: Tensor, sizes: Tensor, correlation: Tensor, schedule: Schedule
+) -> tuple[Tensor, Tensor]:
+    """The probabilities that queries [t, q] are unknown, and that any is [t].
 
+    The proportion of such queries and the error of S are integrated out.
 
-def _integrated(found: list[tuple[Tensor, Tensor]], sizes: Tensor, correlation: Tensor, schedule: Schedule) -> Tensor:
-    """[t, q] the probability of unknown, with the proportion of such queries and the error of S integrated out.
-
-    ``found``: for each error (``_ERRORS``) the log-odds, and what the odds are limited by in the question whether any
-    query is unknown, as 1/odds, both [t, q]. ``sizes`` [t, q]: how many queries lie together with each, and judge
-    together whether any is unknown. ``correlation`` [t]: of the errors of two queries.
+    ``log_odds`` [x, t, q] for each error of S, ``odd`` [x, t, q]: what the odds are limited by in the question whether
+    any query is unknown, as 1/odds, ``likely`` [x, t]: the log-density of the error. ``sizes`` [t, q]: how many queries
+    lie together with each, and judge together. ``correlation`` [t]: of the errors of two queries.
     """
-    none, one = schedule.none_unknown, found[0][0]
-    grid = (torch.arange(_PROPORTIONS, dtype=one.dtype, device=one.device) + 0.5) / _PROPORTIONS
-    prior, weights = torch.log1p(-grid).log_softmax(0), sizes.pow(-schedule.unknown_together)
+    grid = (torch.arange(_PROPORTIONS, dtype=odd.dtype, device=odd.device) + 0.5) / _PROPORTIONS
+    prior, weights = torch.log1p(-grid).log_softmax(0), sizes.rsqrt()
 
     def mixed(odds: Tensor) -> Tensor:
         # With the proportion 0 every query is known: the probability of the data is 1 in these units.
         return torch.logaddexp(torch.log1p(-grid), odds.unsqueeze(-1) + grid.log())
 
-    limited = [-torch.logaddexp(torch.log1p(-odd) - odds, odd.log()) for odds, odd in found]
+    limited = -torch.logaddexp(torch.log1p(-odd) - log_odds, odd.log())
     # The batch itself says which error it has: in units of an unknown query's density, a member has 1/odds.
-    known = torch.stack([-(weights * odds).sum(1) - x**2 / 2 for x, odds in zip(_ERRORS, limited, strict=False)])
+    known = likely - (weights * limited).sum(-1)
     some = torch.stack([((weights.unsqueeze(-1) * mixed(odds)).sum(1) + prior).logsumexp(-1) for odds in limited])
-    log_odds = ((known + some).softmax(0).unsqueeze(-1) * torch.stack([odds for odds, _ in found])).sum(0)
-    any_unknown = (known.log_softmax(0) + some).logsumexp(0) + log((1 - none) / none)
-    independent = independent_part(torch.full_like(correlation, sizes.shape[1]), correlation)
+    log_odds = ((known + some).softmax(0).unsqueeze(-1) * log_odds).sum(0)
+    any_unknown = (known.log_softmax(0) + some).logsumexp(0) + log(1 / schedule.none_unknown - 1)
+    independent = independent_part(torch.full_like(correlation, odd.shape[-1]), correlation)
     proportion = (independent.unsqueeze(-1) * mixed(log_odds).sum(1) + prior).softmax(-1)
     given = ((log_odds.unsqueeze(-1) + torch.logit(grid)).sigmoid() * proportion.unsqueeze(1)).sum(-1)
     # By rounding it could be more than 1.
-    return (given * any_unknown.sigmoid().unsqueeze(-1)).clamp_max(1)
+    return (given * any_unknown.sigmoid().unsqueeze(-1)).clamp_max(1), any_unknown.sigmoid()
