@@ -156,7 +156,7 @@ def test_the_number_of_classes_is_between_what_doubt_takes_and_what_independent_
     assert low == pytest.approx(12 * 0.3 ** (known.fewer * shared), rel=1e-5)
     assert high == pytest.approx(12 * math.exp(known.more * 0.7 * shared) * 2**known.more_independent, rel=1e-5)
     low, high = ends_of(p, alone, 80, doubt=0.0)  # scores of a classifier
-    assert low == pytest.approx(12 * 0.3 ** (known.doubted_fewer * shared), rel=1e-5)
+    assert low == pytest.approx(12 * 0.3 ** (known.scores_fewer * shared), rel=1e-5)
     assert high == pytest.approx(12 * 2**known.scores_independent, rel=1e-5)
     assert interval_of(torch.tensor([[low, high]]), torch.tensor([15]))[0, 1] == 15  # of fifteen items
 

@@ -97,7 +97,7 @@ class Counting:
     fewer: float = 1.0
     more: float = 0.85
     more_independent: float = 0.65
-    doubted_fewer: float = 2.0
+    scores_fewer: float = 2.0
     scores_independent: float = 1.2
     # The part of p_k in the weight of a class among those that are still to come: fragments count less.
     unseen_presence: float = 0.25
@@ -238,7 +238,7 @@ def number_of(presence: Tensor, independent: Tensor, found: Tally, copies: Tenso
     doubt = shared * (p * (1 - p)).sum(-1) / expected
     beyond = (independent.double().sum(-1) / expected).clamp_min(1).log()
     scored = found.doubt.isfinite().any(-1)
-    fewer = torch.where(scored | (found.unknown[:, 0] > 0), constants.doubted_fewer, constants.fewer) * shared
+    fewer = torch.where(scored | (found.unknown[:, 0] > 0), constants.scores_fewer, constants.fewer) * shared
     more = torch.where(scored, constants.scores_independent, constants.more_independent) * beyond
     more = more + torch.where(scored, 0.0, constants.more) * doubt
     return torch.stack([(p ** (1 + fewer.unsqueeze(-1))).sum(-1), expected * more.exp()], -1)
