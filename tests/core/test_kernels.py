@@ -325,7 +325,7 @@ def test_left_out_samples_are_classified_alike(monkeypatch, n_tasks, weight, pre
         given, start = (
             None if value is None else torch.full((n_tasks,), value, device=device) for value in (precision, near)
         )
-        left_out = LeftOut(labels, number, scatter, usual, 0.5, own, (own > 1).float(), False, 0 * scatter, given)
+        left_out = LeftOut(labels, number, scatter, usual, 0.5, own, (own > 1).float(), False, given)
         if weight is None:
             return left_out.classified(inner)
         full = torch.full((n_tasks,), weight, device=device)
