@@ -165,7 +165,7 @@ def by_itself(tasks: Tasks) -> Tasks:
 UNKNOWN = {"n_query": 50, "n_unknown": 25}
 COUNTED = "presence|evenness|fewer|more|shares|unseen"
 SEARCHED = "anneal|agreement|many_classes|n_alphas|least_(total_)?alpha|most_alpha|shared_error|most_groups"
-SCALED = "few_|little|many_co|metric|shrink|precision_prior|unequal|least_freedom|usual|way"
+SCALED = "few_|far_rows|little|many_co|metric|shrink|precision_prior|unequal|least_freedom|usual|way"
 JUDGED = "unknown|none_|odd|alike|one_shot_(unknown|within|noise)"
 # What is tried, and a pattern of the constants that matter there.
 SITUATIONS: Mapping[str, tuple[str, Situation]] = {
@@ -177,7 +177,7 @@ SITUATIONS: Mapping[str, tuple[str, Situation]] = {
     "20 shots, 5 classes": ("metric|shrink|little|many_co|precision_prior", Situation({"shots": 20})),
     "all of ten classes": ("queries|proport|trial", Situation({"n_ways": 10, "k_eff": 10, "n_query": 150})),
     "eight columns, one shot": (
-        "one_shot|few_f|least_f|many_co",
+        "one_shot|few_f|far_rows|least_f|many_co",
         Situation({"shots": 1, "n_ways": 10, "k_eff": 3}, features=few_columns),
     ),
     "eight columns, 3 shots": (SCALED, Situation({"shots": 3, "n_ways": 10, "k_eff": 3}, features=few_columns)),

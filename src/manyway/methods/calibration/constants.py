@@ -45,6 +45,8 @@ class Constants:
     # Features with at least so many columns that matter, and at most so unequal ones, look like embeddings.
     usual_columns: float = 32.0
     usual_unequal: float = 1.0
+    # Rows whose scaled features are larger than this on average (root mean square) are longer than 1.
+    far_rows: float = 3.0
     # Another way than the one that can be seen must gain so many standard errors.
     way_gain: float = 2.0
     # The n samples of a class count as n/(1 + n/8) where classes have different numbers of samples.

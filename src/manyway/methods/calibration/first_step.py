@@ -9,6 +9,9 @@ There are four ways:
 ``both``        columns divided by their scale, then rows of unit length
 ==============  ======================================================================================
 
+With ``both``, the squares of a row are near 1 on average. A row with an average above 9, three scales, is longer than 1
+by as much as it is farther: an outlier has the direction of some class by chance.
+
 All but ``raw`` take sign(z)·|z|^⅝ first where the support has nothing negative (see ``transforms.level``). The middle
 is the mean of the class means, so that a class of many examples does not move it.
 
@@ -61,6 +64,7 @@ _MOST_ROWS = 128  # evenly spaced samples that show how the features look
 _TASK_NUMBERS = 1 << 24  # tasks are tried in blocks of about this many numbers
 _SMALL = 1 << 20  # numbers of tasks for which all ways are tried at once: the calls take longer than the work
 _LEAST_REST = 0.05  # of a variance without one sample
+_LONGEST = 1e3  # the greatest length of a row of outliers
 _CONSTANT = 1e-10  # a column with this part of the largest variance is constant, but for rounding
 
 
@@ -72,6 +76,7 @@ class FirstStep:
     levels: Tensor  # [t] whether powers are taken
     middle: Tensor  # [t, 1, d] what is subtracted then
     factor: Tensor  # [t, 1, d] what is multiplied then
+    far: Tensor  # [t, 1, 1] scales from which on rows are longer than 1, where columns are divided by their scale
 
     @property
     def unit(self) -> Tensor:
@@ -101,6 +106,10 @@ class FirstStep:
         if not united:
             return rows
         short = unit(rows)
+        if scaled:
+            far = self.far if rows.ndim == 3 else self.far[0]
+            longer = (rows.square().mean(-1, keepdim=True).sqrt() / far).clamp(1, _LONGEST)
+            short = short * (longer if scaled == 1 else torch.where(_like(self.scaled), longer, 1.0))
         return short if united == 1 else torch.where(_like(self.unit), short, rows)
 
     def apply(self, tasks: Tasks) -> Tasks:
@@ -137,7 +146,7 @@ def choose(tasks: Tasks, constants: Constants, metric: bool = True) -> FirstStep
     chosen, levelled, counts = _unit_step(tasks)
     way, usual = _seen(levelled, counts, chosen.middle, constants)
     base_mean = tasks.base_mean
-    chosen = replace(chosen, way=way)
+    chosen = replace(chosen, way=way, far=constants.far_rows * chosen.far)
     which = (~usual).nonzero().squeeze(1)
     if len(which):
         at_once = max(1, _TASK_NUMBERS // (tasks.n_support * tasks.n_features))
@@ -164,7 +173,8 @@ def _unit_step(tasks: Tasks) -> tuple[FirstStep, Tasks, Tensor]:
     means = sums / counts.clamp_min(1).unsqueeze(-1)
     middle = means.sum(1, keepdim=True) / _like((counts > 0).sum(-1))
     way = torch.full_like(levels, _UNIT, dtype=torch.long)
-    return FirstStep(way, levels, middle, torch.ones_like(middle)), levelled, counts
+    one = torch.ones_like(middle)
+    return FirstStep(way, levels, middle, one, one[..., :1]), levelled, counts
 
 
 def _with_base_mean(step: FirstStep, base_mean: Tensor) -> FirstStep:
