@@ -121,10 +121,9 @@ class Solution:
     ) -> None:
         self._labels, self._tallied, self.counting = labels, tallied, counting
         self.n_iter, self.converged = _of_tasks(n_iter, probabilities), _of_tasks(converged, probabilities)
-        self.memory = memory
+        self.memory, self.unknown_medoids = memory, unknown_medoids
         self.objective_parts, self.learned = objective_parts or None, learned or {}
         self.objective = torch.stack([*objective_parts.values()]).sum(0) if objective_parts else objective
-        self.unknown_medoids = unknown_medoids
         self._answers: Answered | Reading = (
             probabilities if isinstance(probabilities, Reading) else Answered(probabilities, unknown, unknown_groups)
         )

@@ -183,10 +183,8 @@ class Table:
         if odd is None or found is None:
             return cells
         numbers = dict(zip(texts, found, strict=True))
-        where = f"column '{self.names[at]}' of {Path(self.where).name}"
-        self.notes.append(
-            f"numbers in {where} are read as people write them: {shorten(cells[odd])} is {numbers[odd]:.15g}"
-        )
+        where = f"column '{self.names[at]}' of {Path(self.where).name} are read as people write them"
+        self.notes.append(f"numbers in {where}: {shorten(cells[odd])} is {numbers[odd]:.15g}")
         return [numbers.get(row, cell) for row, cell in enumerate(cells)]
 
     def _number(self, row: int, name: str, cell: Any) -> float:

@@ -233,9 +233,7 @@ def _opposite(records: Sequence[Record], record: Record, minus: dict[str, Any]) 
             fit = {"best": other.axis(axis) != record.axis(axis), "default": axis not in other.special}
             if not fit.get(value, in_words(axis, other.axis(axis)) == value):
                 return False
-        ours, theirs = (
-            {name: value for name, value in one.special_params.items() if name not in minus} for one in (record, other)
-        )
+        ours, theirs = ({k: v for k, v in one.special_params.items() if k not in minus} for one in (record, other))
         return "method" in minus or ours == theirs
 
     others = [other for other in records if fits(other)]

@@ -173,8 +173,8 @@ def _unit_step(tasks: Tasks) -> tuple[FirstStep, Tasks, Tensor]:
     means = sums / counts.clamp_min(1).unsqueeze(-1)
     middle = means.sum(1, keepdim=True) / _like((counts > 0).sum(-1))
     way = torch.full_like(levels, _UNIT, dtype=torch.long)
-    one = torch.ones_like(middle)
-    return FirstStep(way, levels, middle, one, one[..., :1]), levelled, counts
+    ones = torch.ones_like(middle), torch.ones_like(middle[..., :1])
+    return FirstStep(way, levels, middle, *ones), levelled, counts
 
 
 def _with_base_mean(step: FirstStep, base_mean: Tensor) -> FirstStep:

@@ -359,10 +359,8 @@ def _tallied(
     own, best = blend.own(part.placed), answers(part).probabilities.max(-1)
     surest = own.new_zeros(own.shape[0], own.shape[-1]).scatter_reduce(-1, best.indices, best.values, "amax")
     before = tally(Answered(alone.finished(found(part), part)))
-    two = own.topk(2)
-    first, second = (
-        torch.zeros_like(before.masses).scatter_add(1, two.indices[..., 0], n.double()) for n in two.values.unbind(-1)
-    )
+    none, two = torch.zeros_like(before.masses), own.topk(2)
+    first, second = (none.scatter_add(1, two.indices[..., 0], n.double()) for n in two.values.unbind(-1))
     return _Tallies(before, before._replace(surest=surest), before._replace(masses=first, unknown=second))
 
 
