@@ -139,6 +139,12 @@ def test_numbers_as_people_write_them_are_read_and_a_note_says_how(tmp_path, del
     assert any("as people write them" in note or "decimal comma" in note for note in table.notes)
 
 
+def test_one_note_names_all_columns_of_numbers_as_people_write_them(tmp_path):
+    table = read_table(write(tmp_path / "a.csv", "a;b;c\n5 %;€7;1\n6 %;€8;2\n"))
+    assert table.features([0, 1, 2]).tolist() == [[5, 7, 1], [6, 8, 2]]
+    assert table.notes == ["numbers in columns 'a', 'b' of a.csv are read as people write them: '5 %' is 5"]
+
+
 @pytest.mark.parametrize("cells", [["5 %", "€5"], ["1,234.5", "1.234,5"], ["1'23", "4"]])
 def test_numbers_of_different_forms_are_refused(tmp_path, cells):
     table = read_table(write(tmp_path / "a.tsv", "a\tb\n" + "".join(f"{cell}\t3\n" for cell in cells)))

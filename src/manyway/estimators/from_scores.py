@@ -87,11 +87,10 @@ class EvidenceFromScores(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         """
         if (X is None) != (y is None):
             raise InputError("fit takes scores and labels, or neither; give both X and y.")
-        values = None if X is None else _tensor(X)
-        if self.classes is None and values is None:
+        values, classes = None if X is None else _tensor(X), self.classes
+        if classes is None and values is None:
             raise InputError("Without labelled items the classes must be given: EvidenceFromScores(classes=…).fit().")
-        classes = self.classes if values is None or self.classes is not None else range(values.shape[1])
-        self.classes_ = np.asarray(classes)
+        self.classes_ = np.asarray(range(values.shape[1]) if values is not None and classes is None else classes)
         if self.classes_.ndim != 1 or len(set(self.classes_.tolist())) < max(2, len(self.classes_)):
             raise InputError("The classes must be at least two, and all different.")
         self.labelled_ = None

@@ -161,8 +161,11 @@ class Table:
             import pyarrow
 
             return _stack(pyarrow.Table.from_arrays(columns, [str(at) for at in wanted]))
-        sign = self._sign(wanted)
-        named = [(self.names[at], enumerate(self._plain(at, sign))) for at in wanted]
+        sign, said = self._sign(wanted), dict[str, str]()
+        named = [(self.names[at], enumerate(self._plain(at, sign, said))) for at in wanted]
+        if said:
+            where = f"column{'s' * (len(said) > 1)} {listed([*said])} of {Path(self.where).name}"
+            self.notes.append(f"numbers in {where} are read as people write them: {next(iter(said.values()))}")
         return _narrow(np.array([[self._number(row, name, cell) for row, cell in cells] for name, cells in named]).T)
 
     def _sign(self, wanted: Sequence[int]) -> str:
@@ -174,8 +177,11 @@ class Table:
             self.notes.append(f"numbers in {Path(self.where).name} are read with a decimal comma")
         return "," if self.decimal == "," or (self.delimiter == ";" and not points) else "."
 
-    def _plain(self, at: int, sign: str) -> list[Any]:
-        """The cells of a column, with numbers where its texts are written as people write them, in one form."""
+    def _plain(self, at: int, sign: str, said: dict[str, str]) -> list[Any]:
+        """The cells of a column, with numbers where its texts are written as people write them, in one form.
+
+        ``said`` gets an example by the name of the column.
+        """
         cells = _without_words(self._list(at, self.columns[at]))
         texts = {row: cell for row, cell in enumerate(cells) if isinstance(cell, str) and not missing(cell)}
         odd = next((row for row, cell in texts.items() if not text.is_number(cell, self.decimal)), None)
@@ -183,8 +189,7 @@ class Table:
         if odd is None or found is None:
             return cells
         numbers = dict(zip(texts, found, strict=True))
-        where = f"column '{self.names[at]}' of {Path(self.where).name} are read as people write them"
-        self.notes.append(f"numbers in {where}: {shorten(cells[odd])} is {numbers[odd]:.15g}")
+        said[self.names[at]] = f"{shorten(cells[odd])} is {numbers[odd]:.15g}"
         return [numbers.get(row, cell) for row, cell in enumerate(cells)]
 
     def _number(self, row: int, name: str, cell: Any) -> float:
