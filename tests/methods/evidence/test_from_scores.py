@@ -129,6 +129,15 @@ def test_items_help_each_other():
     assert abs(float(found.n_present[0]) - len(truth.unique())) < 1
 
 
+@pytest.mark.parametrize("n_classes", [20, 100])
+def test_a_classifier_that_prefers_some_classes_is_not_believed_to_see_only_these(n_classes):
+    generator = torch.Generator().manual_seed(0)
+    truth = torch.randint(n_classes, (300,), generator=generator)
+    logits = torch.randn(300, n_classes, generator=generator) + torch.randn(n_classes, generator=generator)
+    logits[torch.arange(300), truth] += 3
+    assert torch.equal(from_scores(logits.log_softmax(-1)).labels[0], logits.argmax(-1))
+
+
 @pytest.mark.parametrize(
     ("n_classes", "n_items", "rare", "sure"), [(3, 7, 1, 0.98), (3, 300, 10, 0.999), (10, 100, 5, 0.9)]
 )

@@ -26,11 +26,13 @@ say how sharp their posteriors should be, and a real classifier is not trusted b
    predict an item: the mean over q of ln Σ_k K π_qk exp ℓ_qk is what they gain over the classifier alone, in nats. h is
    0 where that is below 0.3 (all classes occur), or the sum below 2 (a few items are alike by chance), and 1 from 0.5
    and 6 on. Lists that were cut do not show what a classifier prefers. Preferences with the standard deviation s gain
-   s²/2 on their own, which is subtracted, 2.5 w times. The answer is as sure on average as its labels are likely, by
-   the classifier and by evidence with the trust √(h (1 − w)) t. Where they have different labels the classifier is
-   nearly always wrong, and t ≤ 1 is the number of such items as a part of the errors that it expects: the more of these
-   are found, the better. Where they have the same label t is 1 − o/0.35, o what it claims for answers that it loses:
-   who knows them is too modest elsewhere. Evidence that hardly doubts its labels is trusted everywhere.
+   s²/2 on their own, which is subtracted, 2.5 w times. A classifier that prefers few of many classes seems to see only
+   these: the others must help as much where all of it is subtracted, the median of what items with other labels say of
+   a class. The answer is as sure on average as its labels are likely, by the classifier and by evidence with the trust
+   √(h (1 − w)) t. Where they have different labels the classifier is nearly always wrong, and t ≤ 1 is the number of
+   such items as a part of the errors that it expects: the more of these are found, the better. Where they have the same
+   label t is 1 − o/0.35, o what it claims for answers that it loses: who knows them is too modest elsewhere. Evidence
+   that hardly doubts its labels is trusted everywhere.
 5. **Hold.** A class that the classifier expects to be right for many of the items is not dissolved: they keep the
    classifier's answer (`held`). Evidence gathers the items that are scattered over many classes. It never moves an item
    to a class of which the classifier is less sure in its surest items than of the one that it comes from: some classes
@@ -297,15 +299,15 @@ def _learn(
     theirs = (labelled * sharp).log_softmax(-1)
     taught = Taught.by(theirs, labels, constants)
     z = taught((rows * sharp).log_softmax(-1))
-    (popular, hidden), (likely, said) = popularity(z, constants), expectation(z, expected, constants)
+    (popular, whole, hidden), (likely, said) = popularity(z, constants), expectation(z, expected, constants)
     low, high = map(log, constants.scores_temperatures)
-    grid = torch.linspace(low, high, 7).exp().to(rows)
-    likelihood = (tempered(z - popular, grid) + likely).log_softmax(-1)
-    score, part = held_out(excluded(likelihood, known.expand(len(grid), -1)), parameters)
+    grid, usual = torch.linspace(low, high, 7).exp().to(rows), rows.new_tensor([constants.scores_temperature])
+    likelihood = (torch.cat([tempered(z - popular, grid), tempered(z - whole, usual)]) + likely).log_softmax(-1)
+    score, part = held_out(excluded(likelihood, known.expand(len(likelihood), -1)), parameters)
     places = labels.view(1, -1, 1).expand(len(grid), -1, 1)
     alone = taught(theirs, 1 - torch.eye(len(labels)).to(rows))  # each labelled item learns from the others
     own = (tempered(alone - popular, grid) + likely).log_softmax(-1).gather(-1, places).sum(1).squeeze(-1)
-    score = score - len(z) * hidden * (constants.scores_hidden * part.median()).clamp_max(1)
+    score = score - len(z) * hidden * (constants.scores_hidden * part[:-1].median()).clamp_max(1)
     temperature, independent, helped = _choose(grid, score, part, len(z), own, sure, constants)
     one, (least, most, times) = popular.new_ones(1, 1, 1), constants.scores_share
     share = torch.minimum((1 - independent).clamp(least, most), times * (1 - independent)) * helped * (not said)
@@ -323,9 +325,9 @@ def _choose(
 ) -> tuple[Tensor, Tensor, Tensor]:
     """[] the temperature, w and h, given for each of the grid [g] the log-likelihood of the items and w.
 
-    ``sure`` is the mean of the highest probabilities.
+    The last of the log-likelihoods [g + 1] is without preferences. ``sure`` is the mean of the highest probabilities.
     """
-    away = grid.log() - log(constants.scores_temperature)
+    score, without, away = score[:-1], score[-1], grid.log() - log(constants.scores_temperature)
     usual = away.abs().argmin()
     independent = part[usual]
     prior = -0.5 * (away / constants.scores_temperature_sd).square()
@@ -336,8 +338,8 @@ def _choose(
     found = (grid[best].log() + off * (grid[1] / grid[0]).log()).exp()
     doubt = min(1.0, (1 - sure) / (1 - constants.scores_sharpness))
     (least, most), (few, many) = constants.scores_gain, constants.scores_total_gain
-    helped = ((score[usual] / n_items - least) / (most - least)).clamp(0, 1)
-    helped = helped * ((score[usual] - few) / (many - few)).clamp(0, 1)
+    gained = torch.minimum(score[usual], without)
+    helped = ((gained / n_items - least) / (most - least)).clamp(0, 1) * ((gained - few) / (many - few)).clamp(0, 1)
     temperature = constants.scores_lower * found * constants.scores_shared ** (doubt * (1 - 2 * independent))
     return temperature, 1 - helped * (1 - independent), helped
 
@@ -353,8 +355,7 @@ def expectation(z: Tensor, expected: Tensor, constants: Schedule) -> tuple[Tenso
     """
     n_classes = z.shape[-1]
     listed, others = expected / expected.sum(), (expected <= 0).to(z)
-    n_listed = n_classes - others.sum()
-    others = others / others.sum().clamp_min(1)
+    n_listed, others = n_classes - others.sum(), others / others.sum().clamp_min(1)
     proportions = class_proportions(z.exp()[None], _EM_STEPS, 0.0)[0][0]
     seem = effective_number(proportions)
     seem = seem / (1 - seem / (len(z) + 1))  # few items show few of many classes
@@ -387,8 +388,10 @@ def right(probabilities: Tensor) -> Tensor:
     return torch.zeros_like(probabilities[0]).index_add_(0, best.indices, best.values)
 
 
-def popularity(z: Tensor, constants: Schedule) -> tuple[Tensor, Tensor]:
+def popularity(z: Tensor, constants: Schedule) -> tuple[Tensor, Tensor, Tensor]:
     """[k] by how much a classifier prefers each class whatever the item is, from log-posteriors [q, k]; [] the rest.
+
+    The second result is all that it could be: the median [k] over items that have another label, likely classes too.
 
     The likely classes of an item are left out. Items count less where others are like them, and the agreement of items
     that are unlike each other says how much of the mean is preference and not chance. The rest is what preferences for
@@ -409,8 +412,9 @@ def popularity(z: Tensor, constants: Schedule) -> tuple[Tensor, Tensor]:
     trusted = number * agreement / (1 + (number - 1) * agreement)
     mean = (rest * weights).sum(0) / (keep * weights).sum(0).clamp_min(1e-6)
     mean = mean - mean.mean()
-    most = constants.scores_most_popular
-    return trusted * mean * (most / mean.std().clamp_min(1e-9)).square().clamp_max(1), hidden * most**2 / 2
+    whole = (z - z.mean(-1, keepdim=True)).scatter(-1, z.argmax(-1, keepdim=True), torch.nan).nanmedian(0).values
+    most, sd = constants.scores_most_popular, mean.std().clamp_min(1e-9)
+    return trusted * mean * (most / sd).square().clamp_max(1), trusted * whole.nan_to_num(0.0), hidden * most**2 / 2
 
 
 def _read(tasks: Tasks, step: int) -> tuple[Tensor, Tensor]:
