@@ -28,11 +28,11 @@ say how sharp their posteriors should be, and a real classifier is not trusted b
    and 6 on. Lists that were cut do not show what a classifier prefers. Preferences with the standard deviation s gain
    s²/2 on their own, which is subtracted, 2.5 w times. A classifier that prefers few of many classes seems to see only
    these: the others must help as much where all of it is subtracted, the median of what items with other labels say of
-   a class. The answer is as sure on average as its labels are likely, by the classifier and by evidence with the trust
-   √(h (1 − w)) t. Where they have different labels the classifier is nearly always wrong, and t ≤ 1 is the number of
-   such items as a part of the errors that it expects: the more of these are found, the better. Where they have the same
-   label t is 1 − o/0.35, o what it claims for answers that it loses: who knows them is too modest elsewhere. Evidence
-   that hardly doubts its labels is trusted everywhere.
+   a class, if it could gain 0.3 on its own. The answer is as sure on average as its labels are likely, by the
+   classifier and by evidence with the trust √(h (1 − w)) t. Where they have different labels the classifier is nearly
+   always wrong, and t ≤ 1 is the number of such items as a part of the errors that it expects: the more of these are
+   found, the better. Where they have the same label t is 1 − o/0.35, o what it claims for answers that it loses: who
+   knows them is too modest elsewhere. Evidence that hardly doubts its labels is trusted everywhere.
 5. **Hold.** A class that the classifier expects to be right for many of the items is not dissolved: they keep the
    classifier's answer (`held`). Evidence gathers the items that are scattered over many classes. It never moves an item
    to a class of which the classifier is less sure in its surest items than of the one that it comes from: some classes
@@ -296,18 +296,18 @@ def _learn(
         return (1.0, Taught.by(rows[:0], labels[:0], constants), scaling, Blend.none(rows))
     sure = max(float(rows.exp().amax(-1).mean()), constants.scores_sharpness)
     sharp = float(power_for(rows[None], rows.new_tensor([sure]), rows.new_full((1, len(rows)), 1 / len(rows))))
-    theirs = (labelled * sharp).log_softmax(-1)
-    taught = Taught.by(theirs, labels, constants)
+    taught = Taught.by(theirs := (labelled * sharp).log_softmax(-1), labels, constants)
     z = taught((rows * sharp).log_softmax(-1))
     (popular, whole, hidden), (likely, said) = popularity(z, constants), expectation(z, expected, constants)
     low, high = map(log, constants.scores_temperatures)
-    grid, usual = torch.linspace(low, high, 7).exp().to(rows), rows.new_tensor([constants.scores_temperature])
-    likelihood = (torch.cat([tempered(z - popular, grid), tempered(z - whole, usual)]) + likely).log_softmax(-1)
+    grid, matters = torch.linspace(low, high, 7).exp().to(rows), bool(whole.var() > 2 * constants.scores_gain[0])
+    again = tempered(z - whole, rows.new_tensor([constants.scores_temperature] * matters))
+    likelihood = (torch.cat([tempered(z - popular, grid), again]) + likely).log_softmax(-1)
     score, part = held_out(excluded(likelihood, known.expand(len(likelihood), -1)), parameters)
     places = labels.view(1, -1, 1).expand(len(grid), -1, 1)
     alone = taught(theirs, 1 - torch.eye(len(labels)).to(rows))  # each labelled item learns from the others
     own = (tempered(alone - popular, grid) + likely).log_softmax(-1).gather(-1, places).sum(1).squeeze(-1)
-    score = score - len(z) * hidden * (constants.scores_hidden * part[:-1].median()).clamp_max(1)
+    score = score - len(z) * hidden * (constants.scores_hidden * part[: len(grid)].median()).clamp_max(1)
     temperature, independent, helped = _choose(grid, score, part, len(z), own, sure, constants)
     one, (least, most, times) = popular.new_ones(1, 1, 1), constants.scores_share
     share = torch.minimum((1 - independent).clamp(least, most), times * (1 - independent)) * helped * (not said)
@@ -325,9 +325,9 @@ def _choose(
 ) -> tuple[Tensor, Tensor, Tensor]:
     """[] the temperature, w and h, given for each of the grid [g] the log-likelihood of the items and w.
 
-    The last of the log-likelihoods [g + 1] is without preferences. ``sure`` is the mean of the highest probabilities.
+    Any further log-likelihoods are without preferences. ``sure`` is the mean of the highest probabilities.
     """
-    score, without, away = score[:-1], score[-1], grid.log() - log(constants.scores_temperature)
+    score, others, away = score[: len(grid)], score[len(grid) :], grid.log() - log(constants.scores_temperature)
     usual = away.abs().argmin()
     independent = part[usual]
     prior = -0.5 * (away / constants.scores_temperature_sd).square()
@@ -338,7 +338,7 @@ def _choose(
     found = (grid[best].log() + off * (grid[1] / grid[0]).log()).exp()
     doubt = min(1.0, (1 - sure) / (1 - constants.scores_sharpness))
     (least, most), (few, many) = constants.scores_gain, constants.scores_total_gain
-    gained = torch.minimum(score[usual], without)
+    gained = torch.cat([score[usual].view(1), others]).amin()
     helped = ((gained / n_items - least) / (most - least)).clamp(0, 1) * ((gained - few) / (many - few)).clamp(0, 1)
     temperature = constants.scores_lower * found * constants.scores_shared ** (doubt * (1 - 2 * independent))
     return temperature, 1 - helped * (1 - independent), helped
