@@ -228,8 +228,8 @@ def number_of(presence: Tensor, independent: Tensor, found: Tally, copies: Tenso
         Σ_k p_k^(1 + a s)    to    E e^(b doubt + c beyond),    doubt = s Σ_k p_k (1 − p_k) / E,
                                                                 beyond = ln Σ_k independent_k / E.
 
-    For the scores of a classifier b is 0. There, and where items may be unknown, whole groups may be of no class at
-    all, so that a is larger.
+    For the scores of a classifier b is 0. There, and where items may be unknown, a is larger: whole groups may be
+    unknown.
     """
     p, masses = presence.double(), found.masses.double()
     expected = p.sum(-1).clamp_min(_CERTAIN)
