@@ -142,6 +142,15 @@ def test_a_class_that_is_only_preferred_takes_no_items_from_others(n_items, n_pr
     assert min(new - old for new, old in zip(after, before, strict=True)) > -0.02
 
 
+def test_the_only_class_of_a_batch_is_not_taken_for_a_preference():
+    votes = torch.full((60, 60), 0.8 / 59)  # of ten trees; in a tie the last class loses
+    votes[:, -1] = 0.2
+    votes = torch.multinomial(votes, 10, replacement=True, generator=torch.Generator().manual_seed(0))
+    scores = torch.zeros(60, 60).scatter_add_(1, votes, torch.full((60, 10), 0.1))
+    assert (scores.argmax(-1) == 59).float().mean() < 0.5
+    assert (from_scores(log_posteriors(scores)).labels[0] == 59).float().mean() > 0.7
+
+
 @pytest.mark.parametrize("n_classes", [20, 100])
 def test_a_classifier_that_prefers_some_classes_is_not_believed_to_see_only_these(n_classes):
     generator = torch.Generator().manual_seed(0)

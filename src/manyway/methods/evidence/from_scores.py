@@ -101,10 +101,8 @@ def find_kind(scores: Tensor, place: Place = _row) -> str:
                 "if classes have yes-or-no scores, say `kind='sigmoid'`, or 'independent' where several may be right."
             )
         return "probability"
-    if highest <= 0:
-        listed = torch.where(scores.isnan(), -torch.inf, scores)
-        if float(listed.logsumexp(-1).amax()) <= log(1 + _SLACK):
-            return "log-probability"
+    if highest <= 0 and float(scores.nan_to_num(-torch.inf).logsumexp(-1).amax()) <= log(1 + _SLACK):
+        return "log-probability"
     return "logit"
 
 
@@ -393,7 +391,8 @@ def right(probabilities: Tensor) -> Tensor:
 def popularity(z: Tensor, constants: Schedule) -> tuple[Tensor, Tensor, Tensor]:
     """[k] by how much a classifier prefers each class whatever the item is, from log-posteriors [q, k]; [] the rest.
 
-    The second result is all that it could be: the median [k] over items that have another label, likely classes too.
+    The second result is all that it could be: the median [k] over items that have another label, likely classes too,
+    but for classes that are far above all others: what hardly any classifier prefers so much occurs.
 
     The likely classes of an item are left out. Items count less where others are like them, and the agreement of items
     that are unlike each other says how much of the mean is preference and not chance. The rest is what preferences for
@@ -413,10 +412,11 @@ def popularity(z: Tensor, constants: Schedule) -> tuple[Tensor, Tensor, Tensor]:
     number = weights.sum()
     trusted = number * agreement / (1 + (number - 1) * agreement)
     mean = (rest * weights).sum(0) / (keep * weights).sum(0).clamp_min(1e-6)
-    mean = mean - mean.mean()
     whole = (z - z.mean(-1, keepdim=True)).scatter(-1, z.argmax(-1, keepdim=True), torch.nan).nanmedian(0).values
+    whole = whole - whole.nanmedian()
+    whole = torch.where(whole < constants.scores_outlying * whole.abs().nanmedian(), whole, 0.0)
     most, sd = constants.scores_most_popular, mean.std().clamp_min(1e-9)
-    return trusted * mean * (most / sd).square().clamp_max(1), whole.nan_to_num(0.0), hidden * most**2 / 2
+    return trusted * mean * (most / sd).square().clamp_max(1), whole, hidden * most**2 / 2
 
 
 def _read(tasks: Tasks, step: int) -> tuple[Tensor, Tensor]:
