@@ -12,8 +12,8 @@ import threading
 import time
 import zlib
 from collections.abc import Callable
+from contextlib import AbstractContextManager
 from pathlib import Path
-from types import TracebackType
 from typing import Any, TypeVar
 
 import torch
@@ -29,7 +29,7 @@ _TABLE = """CREATE TABLE IF NOT EXISTS features
 T = TypeVar("T")
 
 
-class FeatureCache:
+class FeatureCache(AbstractContextManager["FeatureCache"]):
     """Features of one encoder by the hash of their item; new ones are written when the block ends.
 
     Parameters
@@ -74,12 +74,7 @@ class FeatureCache:
             if len(self._new) >= SHARD:
                 self._write()
 
-    def __enter__(self) -> "FeatureCache":
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._write()
         self._file.close()
 

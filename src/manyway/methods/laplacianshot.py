@@ -85,7 +85,7 @@ def laplacianshot(
     graph = graph * graph_weight
     u = (-unary).softmax(-1)
     pull = graph @ u
-    answer = u
+    answer = torch.empty_like(u)
     alive = torch.arange(n_tasks, device=device)  # the tasks that still iterate
     n_iter = torch.full((n_tasks,), max_iter, device=device)
     converged = torch.zeros(n_tasks, dtype=torch.bool, device=device)
@@ -98,8 +98,6 @@ def laplacianshot(
         if with_objective:
             recorder.add(terms, alive)
         before, energy = energy, terms.sum(0)
-        if iteration == 0:
-            answer = torch.empty_like(u)
         if iteration < 2:
             continue
         done = (energy - before).abs() <= tol * before.abs()

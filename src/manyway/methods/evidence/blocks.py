@@ -115,7 +115,7 @@ class Assign:
     resting: bool = False  # whether the idle classes take no part
     sharpness: float = 1.0
     shift: float = 0.0  # change of the idle classes' slope since their weight was computed
-    after: tuple[After, ...] = ()  # where a search goes on: the one before
+    after: tuple[After, ...] = ()  # where a search goes on: the one before; at most one
 
     def of_active(self, idle: Idle, alpha: float) -> Assign:
         """The same update for the active classes only."""

@@ -29,7 +29,7 @@ say how sharp their posteriors should be, and a real classifier is not trusted b
    s²/2 on their own, which is subtracted, 2.5 w times. A classifier that prefers few of many classes seems to see only
    these: the others must help as much where all of it is subtracted, the median of what items with other labels say of
    a class, if it could gain 0.3 on its own. The answer is as sure on average as its labels are likely, by the
-   classifier and by evidence with the trust √(h (1 − w)) t. Where they have different labels the classifier is nearly
+   classifier and by evidence with the trust √(1 − w) t. Where they have different labels the classifier is nearly
    always wrong, and t ≤ 1 is the number of such items as a part of the errors that it expects: the more of these are
    found, the better. Where they have the same label t is 1 − o/0.35, o what it claims for answers that it loses: who
    knows them is too modest elsewhere. Evidence that hardly doubts its labels is trusted everywhere.
@@ -295,7 +295,8 @@ def _learn(
         return (1.0, Taught.by(rows[:0], labels[:0], constants), scaling, Blend.none(rows))
     sure = max(float(rows.exp().amax(-1).mean()), constants.scores_sharpness)
     sharp = float(power_for(rows[None], rows.new_tensor([sure]), rows.new_full((1, len(rows)), 1 / len(rows))))
-    taught = Taught.by(theirs := (labelled * sharp).log_softmax(-1), labels, constants)
+    theirs = (labelled * sharp).log_softmax(-1)
+    taught = Taught.by(theirs, labels, constants)
     z = taught((rows * sharp).log_softmax(-1))
     (popular, whole, hidden), (likely, said) = popularity(z, constants), expectation(z, expected, constants)
     low, high = map(log, constants.scores_temperatures)

@@ -174,7 +174,8 @@ class InMemory(Held):
     def search(self, prior: Concentrations, *, with_terms: bool = False) -> Found[Dense]:
         """Assign all queries."""
         part, likelihood = self.part, self.of.in_search(self.part.placed, self.part.likelihood)
-        likelihood = excluded(likelihood, part.known) if self.any_known else likelihood
+        if self.any_known:
+            likelihood = excluded(likelihood, part.known)
         queries = Dense.of(likelihood, self.counted)
         if with_terms:
             found = search(queries, prior, self.parameters, with_terms=True)

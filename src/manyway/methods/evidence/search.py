@@ -116,7 +116,8 @@ def search(queries: Q, prior: Concentrations, parameters: Parameters, *, with_te
         rest = annealing[number:]
         ahead = rest[:_AHEAD] if len(rest) > _AHEAD else (*rest, *(1.0,) * min(parameters.max_iter - 1, _FAR))
         presence = queries.update(prior.slopes(presence), sharpness, ahead).presence
-    queries = queries.sharpened(schedule.sharpness(presence.masses)) if annealing else queries
+    if annealing:
+        queries = queries.sharpened(schedule.sharpness(presence.masses))
     return _iterate(queries, presence, prior, parameters, with_terms=with_terms)
 
 
@@ -224,7 +225,7 @@ class Dense:
     likelihood: Tensor  # [t, q, k] ℓ
     counted: Tensor  # [t, q, 1] how much each query counts
     u: Tensor  # [t, q, k]
-    few: tuple[Few, ...] = ()  # those that are updated while the others rest
+    few: tuple[Few, ...] = ()  # at most one: those that are updated while the others rest
 
     @staticmethod
     def of(likelihood: Tensor, counted: Tensor | float = 1.0) -> Dense:
@@ -298,7 +299,8 @@ class Dense:
             rows = slice(first, first + step)
             before = self.u[:, rows]
             u = assigned(self.likelihood[:, rows], before)
-            u = u.mul_(self.counted[:, rows]) if weighted else u
+            if weighted:
+                u.mul_(self.counted[:, rows])
             masses = u.sum(1)
             moved = (u - before).abs_().amax((1, 2)) if tol else masses
             kept = (u > above).view(-1).nonzero().squeeze(1) if above < 1 else moved.new_zeros(0, dtype=torch.int64)

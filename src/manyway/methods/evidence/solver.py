@@ -160,24 +160,22 @@ def evidence(
     given = precision, metric, likelihood, temperature, concentration, update_prototypes, group_posterior, merge_groups
     parameters = Parameters(*given, open_set, max_iter, tol, scale, schedule)
 
-    def solve(batch: Tasks, learned: Learned | None) -> Solution:
-        return label(batch, parameters, learned, with_objective)
-
+    solve = partial(label, parameters=parameters, with_objective=with_objective)
     if carry and tasks.n_batches > 1:
         learned = learn_before(tasks[:: tasks.n_batches], parameters) if prepared is None else prepared
         return in_streams(tasks, solve, parameters, learned)
     return next_batch(tasks, solve, parameters, prepared) if tasks.earlier is not None else solve(tasks, prepared)
 
 
-def label(tasks: Tasks, parameters: Parameters, learned: Learned | None, with_objective: bool) -> Solution:
+def label(tasks: Tasks, learned: Learned | None, parameters: Parameters, with_objective: bool) -> Solution:
     """Batches that are labelled alone: calibrate, and find.
 
     Parameters
     ----------
     tasks : Tasks
-    parameters : Parameters
     learned : Learned or None
         What was learned from the support before; None: it is learned now.
+    parameters : Parameters
     with_objective : bool
         Whether the terms of the bound are recorded.
 
@@ -296,26 +294,43 @@ def find(queries: Queries, *, one_shot: bool = False, with_objective: bool = Fal
 
 
 def blended(answer: Probabilities, queries: Held, blend: Blend) -> Probabilities:
-    """The answer with the classifier's own part, as sure as both together can be; see ``from_scores``."""
+    """The answer with the classifier's own part, as sure as both together can be; see ``from_scores``.
+
+    Its power is the one with which the labels of the blend have on average the probability
+
+        mean_q ((1 − t_q) o_q + t_q e_q),
+
+    where o_q is what the classifier gives to the label of q, and e_q what evidence gives to it. With c_q the highest
+    probability of the classifier, and w the part of the queries that is independent, the trust t in evidence is
+
+        √(1 − w) min(1, n / Σ_q (1 − c_q))     for the n queries to which the two give different labels,
+        √(1 − w) max(0, 1 − s / s₀)            for the others,
+
+    s the mean of c_q over labels that the classifier loses, with a few more of s₀ (``scores_overturned``). Then t is
+    raised towards 1, by the part (1 − w⁴) max(0, 1 − mean_q(1 − e_q) / ``scores_doubt``) of what is missing. Queries
+    with a known label do not count in means and sums.
+    """
     stride, constants = grouping.stride(queries.n_query), queries.parameters.constants
     placed, alone = queries.each(TakeRows(stride, answer)).values
     weights = (sample(queries, stride)[1] < 0).to(alone)
     count = weights.sum(-1).clamp_min(1)
     weights = weights / count.unsqueeze(-1)
     both, own = blend(alone, placed), blend.own(placed)
-    label, (claimed, before) = both.argmax(-1, keepdim=True), own.max(-1)
-    differ, believed = alone.argmax(-1) != before, alone.gather(-1, label).squeeze(-1)
-    lost, (most, worth) = (label.squeeze(-1) != before) * weights, constants.scores_overturned
+    label = both.argmax(-1, keepdim=True)
+    believed, own_belief = (one.gather(-1, label).squeeze(-1) for one in (alone, own))
+    claimed, own_label = own.max(-1)
+    differ, lost = alone.argmax(-1) != own_label, (label.squeeze(-1) != own_label) * weights
+    most, worth = constants.scores_overturned
     sure = ((lost * claimed).sum(-1) + worth / count * most) / (lost.sum(-1) + worth / count)
-    found = ((differ * weights).sum(-1) / ((1 - claimed) * weights).sum(-1).clamp_min(1e-6)).clamp_max(1)
-    trust = torch.where(differ, found.unsqueeze(-1), (1 - sure / most).clamp_min(0).unsqueeze(-1))
+    errors_found = ((differ * weights).sum(-1) / ((1 - claimed) * weights).sum(-1).clamp_min(1e-6)).clamp_max(1)
+    trust = torch.where(differ, errors_found.unsqueeze(-1), (1 - sure / most).clamp_min(0).unsqueeze(-1))
     trust = trust * (1 - blend.independent).sqrt().unsqueeze(-1)
     doubted = ((1 - believed) * weights).sum(-1)
-    more = (1 - blend.independent**constants.scores_alone) * (1 - doubted / constants.scores_doubt).clamp_min(0)
-    trust = trust + (1 - trust) * more.unsqueeze(-1)
-    wanted = (own.gather(-1, label).squeeze(-1).lerp(believed, trust) * weights).sum(-1)
-    raised = grouping.power_for(both.clamp_min(torch.finfo(both.dtype).tiny).log(), wanted, weights).view(-1, 1, 1)
-    return replace(answer, blend=blend, power=torch.where(blend.share < 1, raised, 1.0))
+    raise_by = (1 - blend.independent**constants.scores_alone) * (1 - doubted / constants.scores_doubt).clamp_min(0)
+    trust = trust + (1 - trust) * raise_by.unsqueeze(-1)
+    wanted = (own_belief.lerp(believed, trust) * weights).sum(-1)
+    power = grouping.power_for(both.clamp_min(torch.finfo(both.dtype).tiny).log(), wanted, weights).view(-1, 1, 1)
+    return replace(answer, blend=blend, power=torch.where(blend.share < 1, power, 1.0))
 
 
 def judged(queries: Queries, one_shot: bool) -> UnknownPosterior:
@@ -329,7 +344,8 @@ def judged(queries: Queries, one_shot: bool) -> UnknownPosterior:
     stride = judged_stride(queries.n_query, n_classes)
     placed, known = sample(queries, stride)
     closed = likelihood.in_search(placed, likelihood.of(placed))
-    closed = excluded(closed, known) if queries.any_known else closed
+    if queries.any_known:
+        closed = excluded(closed, known)
     parameters = queries.parameters
     schedule, prior = parameters.constants, parameters.prior(placed.shape[1], likelihood.counts)
     assigned = fused_search(Dense.of(closed), prior, parameters).queries.u
@@ -367,7 +383,10 @@ def _tallied(
 def _answers(
     probabilities: Probabilities, finds: tuple[UnknownGroups, ...], searched: Callable[[Part], Tensor], part: Part
 ) -> Answered:
-    """From some queries to their answers; ``finds`` are the groups of unknown queries, where queries may be unknown."""
+    """From some queries to their answers; ``finds`` has the groups of unknown queries where queries may be unknown.
+
+    Otherwise it is empty. (Throughout the folder, what may be missing is a tuple of at most one, which ``for`` reads.)
+    """
     found = probabilities.finished(searched(part), part)
     for groups in finds:
         return Answered(found, part.unknown, groups(part, found))
