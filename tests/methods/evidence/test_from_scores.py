@@ -129,17 +129,17 @@ def test_items_help_each_other():
     assert abs(float(found.n_present[0]) - len(truth.unique())) < 1
 
 
-@pytest.mark.parametrize(("n_items", "n_present", "preference"), [(75, 20, 1.0), (75, 5, 2.0), (300, 5, 1.0)])
+@pytest.mark.parametrize(("n_items", "n_present", "preference"), [(75, 20, 1.0), (300, 20, 2.0), (75, 5, 1.0)])
 def test_a_class_that_is_only_preferred_takes_no_items_from_others(n_items, n_present, preference):
     generator = torch.Generator().manual_seed(0)
     before, after = [], []
-    for _ in range(4 if n_items < 100 else 2):
+    for _ in range(4):
         truth = torch.randperm(20, generator=generator)[torch.randint(n_present, (n_items,), generator=generator)]
         logits = torch.randn(n_items, 20, generator=generator) + preference * torch.randn(20, generator=generator)
         logits[torch.arange(n_items), truth] += 3
         before.append(float((logits.argmax(-1) == truth).float().mean()))
         after.append(float((from_scores(logits.log_softmax(-1)).labels[0] == truth).float().mean()))
-    assert min(new - old for new, old in zip(after, before, strict=True)) > -0.02
+    assert sum(after) > sum(before) - 0.01
 
 
 def test_the_only_class_of_a_batch_is_not_taken_for_a_preference():

@@ -36,9 +36,9 @@ say how sharp their posteriors should be, and a real classifier is not trusted b
 5. **Hold.** A class that the classifier expects to be right for many of the items is not dissolved: they keep the
    classifier's answer (`held`). Evidence gathers the items that are scattered over many classes. It never moves an item
    to a class of which the classifier is less sure in its surest items than of the one that it comes from: some classes
-   take what a classifier does not know, a little of everything, and no item for certain; others it likes whatever the
-   item is, and they count as sure as they keep their items where all preference is subtracted. Nor is a class of three
-   items or more, without it, dissolved into one that is not twice as large: which of the two is right?
+   take what a classifier does not know, a little of everything, and no item for certain. Nor is a class of three
+   items or more, by the sum of z, dissolved into one that is not twice as large: which of the two is right? Both are
+   measured without what unlike items agree on: a class that is only preferred is neither sure nor large.
 
 Up to 512 items are used to learn this, evenly spaced; of more than 512 classes fewer.
 """
@@ -298,38 +298,36 @@ def _learn(
     theirs = (labelled * sharp).log_softmax(-1)
     taught = Taught.by(theirs, labels, constants)
     z = taught((rows * sharp).log_softmax(-1))
-    (popular, whole, hidden), (likely, said) = popularity(z, constants), expectation(z, expected, constants)
+    (popular, whole, agreed, hidden), (likely, said) = popularity(z, constants), expectation(z, expected, constants)
     low, high = map(log, constants.scores_temperatures)
     grid, matters = torch.linspace(low, high, 7).exp().to(rows), bool(whole.var() > 2 * constants.scores_gain[0])
     again = tempered(z - whole, rows.new_tensor([constants.scores_temperature] * matters))
     likelihood = (torch.cat([tempered(z - popular, grid), again]) + likely).log_softmax(-1)
-    score, part, masses = held_out(excluded(likelihood, known.expand(len(likelihood), -1)), parameters)
-    places = labels.view(1, -1, 1).expand(len(grid), -1, 1)
+    score, part = held_out(excluded(likelihood, known.expand(len(likelihood), -1)), parameters)
     alone = taught(theirs, 1 - torch.eye(len(labels)).to(rows))  # each labelled item learns from the others
-    own = (tempered(alone - popular, grid) + likely).log_softmax(-1).gather(-1, places).sum(1).squeeze(-1)
+    own = (tempered(alone - popular, grid) + likely).log_softmax(-1)[:, torch.arange(len(labels)), labels].sum(1)
     score = score - len(z) * hidden * (constants.scores_hidden * part[: len(grid)].median()).clamp_max(1)
-    temperature, independent, helped, usual = _choose(grid, score, part, len(z), own, sure, constants)
+    temperature, independent, helped = _choose(grid, score, part, len(z), own, sure, constants)
     one, (least, most, times) = popular.new_ones(1, 1, 1), constants.scores_share
     share = torch.minimum((1 - independent).clamp(least, most), times * (1 - independent)) * helped * (not said)
     offset = (popular + likely - temperature * likely).view(1, 1, -1)
-    own = (z / sharp).softmax(-1)
-    lasting = (masses[-1 if matters else usual] / masses[usual].clamp_min(1e-6)).clamp_max(1)
-    kept, peak = held(own, constants), lasting * own.topk(min(constants.scores_surest, len(own)), 0).values.mean(0)
+    kept, free = held((z / sharp).softmax(-1), constants), z - agreed
+    peak = (free / sharp).softmax(-1).topk(min(constants.scores_surest, len(z)), 0).values.mean(0)
     rules = popular.new_tensor([constants.scores_surer, *constants.scores_larger])
-    wide = (each.view(1, 1, -1) for each in (kept, peak, right((z - matters * whole).softmax(-1)), rules))
+    wide = (each.view(1, 1, -1) for each in (kept, peak, right(free.softmax(-1)), rules))
     blend = Blend(temperature * one, offset, one / sharp, share * one, independent.view(1), *wide)
     return (sharp, taught, torch.cat([likely - popular / temperature, 1 / temperature.view(1)]), blend)
 
 
 def _choose(
     grid: Tensor, score: Tensor, part: Tensor, n_items: int, labelled: Tensor, sure: float, constants: Schedule
-) -> tuple[Tensor, Tensor, Tensor, int]:
-    """[] the temperature, w, h and the usual one of the grid [g], given the log-likelihood of the items and w for each.
+) -> tuple[Tensor, Tensor, Tensor]:
+    """[] the temperature, w and h, given for each of the grid [g] the log-likelihood of the items and w.
 
     Any further log-likelihoods are without preferences. ``sure`` is the mean of the highest probabilities.
     """
     score, others, away = score[: len(grid)], score[len(grid) :], grid.log() - log(constants.scores_temperature)
-    usual = int(away.abs().argmin())
+    usual = away.abs().argmin()
     independent = part[usual]
     prior = -0.5 * (away / constants.scores_temperature_sd).square()
     found = score * independent * min(1.0, constants.scores_most_items / n_items) + labelled + prior
@@ -342,7 +340,7 @@ def _choose(
     gained = torch.cat([score[usual].view(1), others]).amin()
     helped = ((gained / n_items - least) / (most - least)).clamp(0, 1) * ((gained - few) / (many - few)).clamp(0, 1)
     temperature = constants.scores_lower * found * constants.scores_shared ** (doubt * (1 - 2 * independent))
-    return temperature, 1 - helped * (1 - independent), helped, usual
+    return temperature, 1 - helped * (1 - independent), helped
 
 
 def expectation(z: Tensor, expected: Tensor, constants: Schedule) -> tuple[Tensor, bool]:
@@ -389,11 +387,12 @@ def right(probabilities: Tensor) -> Tensor:
     return torch.zeros_like(probabilities[0]).index_add_(0, best.indices, best.values)
 
 
-def popularity(z: Tensor, constants: Schedule) -> tuple[Tensor, Tensor, Tensor]:
+def popularity(z: Tensor, constants: Schedule) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """[k] by how much a classifier prefers each class whatever the item is, from log-posteriors [q, k]; [] the rest.
 
     The second result is all that it could be: the median [k] over items that have another label, likely classes too,
-    but for classes that are far above all others: what hardly any classifier prefers so much occurs.
+    but for classes that are far above all others: what hardly any classifier prefers so much occurs. Of few items it is
+    less, since they may be of one class. The third is the part of it that items agree on.
 
     The likely classes of an item are left out. Items count less where others are like them, and the agreement of items
     that are unlike each other says how much of the mean is preference and not chance. The rest is what preferences for
@@ -413,11 +412,11 @@ def popularity(z: Tensor, constants: Schedule) -> tuple[Tensor, Tensor, Tensor]:
     number = weights.sum()
     trusted = number * agreement / (1 + (number - 1) * agreement)
     mean = (rest * weights).sum(0) / (keep * weights).sum(0).clamp_min(1e-6)
-    whole = (z - z.mean(-1, keepdim=True)).scatter(-1, z.argmax(-1, keepdim=True), torch.nan).nanmedian(0).values
-    whole = whole - whole.nanmedian()
+    whole = (z - z.median(-1, True).values).scatter(-1, z.argmax(-1, keepdim=True), torch.nan).nanmedian(0).values
     whole = torch.where(whole < constants.scores_outlying * whole.abs().nanmedian(), whole, 0.0)
-    most, sd = constants.scores_most_popular, mean.std().clamp_min(1e-9)
-    return trusted * mean * (most / sd).square().clamp_max(1), whole, hidden * most**2 / 2
+    most, sd, many = constants.scores_most_popular, mean.std().clamp_min(1e-9), len(z) / (len(z) + constants.scores_few)
+    popular = trusted * mean * (most / sd).square().clamp_max(1)
+    return popular, trusted.clamp_min(many) * whole, trusted * whole, hidden * most**2 / 2
 
 
 def _read(tasks: Tasks, step: int) -> tuple[Tensor, Tensor]:
@@ -439,8 +438,8 @@ def tempered(posteriors: Tensor, temperatures: Tensor) -> Tensor:
     return (posteriors / temperatures.view(-1, 1, 1)).log_softmax(-1)
 
 
-def held_out(likelihood: Tensor, parameters: Parameters) -> tuple[Tensor, Tensor, Tensor]:
-    """[t] the log-likelihood of each item given the others, summed, and the independent part of the items; [t, k] m."""
+def held_out(likelihood: Tensor, parameters: Parameters) -> tuple[Tensor, Tensor]:
+    """[t] the log-likelihood of each item given the others, summed, and the part of the items that is independent."""
     _, n_query, n_classes = likelihood.shape
     prior = parameters.prior(n_query, likelihood[:1, 0])
     found = search(Dense.of(likelihood), prior, parameters).queries
@@ -448,5 +447,6 @@ def held_out(likelihood: Tensor, parameters: Parameters) -> tuple[Tensor, Tensor
     alpha = prior.best(presence).view(-1, 1, 1)
     others = ((presence.masses.unsqueeze(1) - found.u).clamp_min(0) + alpha) / (n_query - 1 + n_classes * alpha)
     predicted = (likelihood + others.log()).logsumexp(-1) + log(n_classes)
-    masses, shared = presence.masses, torch.full_like(presence.masses, parameters.constants.shared_error)
-    return predicted.sum(-1), (masses * independent_part(masses, shared)).sum(-1) / n_query, masses
+    masses = presence.masses
+    shared = torch.full_like(masses, parameters.constants.shared_error)
+    return predicted.sum(-1), (masses * independent_part(masses, shared)).sum(-1) / n_query
