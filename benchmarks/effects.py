@@ -166,7 +166,7 @@ UNKNOWN = {"n_query": 50, "n_unknown": 25}
 COUNTED = "presence|evenness|fewer|more|shares|unseen"
 SEARCHED = "anneal|agreement|many_classes|n_alphas|least_(total_)?alpha|most_alpha|shared_error|most_groups"
 SCALED = "few_|far_rows|little|many_co|metric|shrink|precision_prior|unequal|least_freedom|usual|way"
-JUDGED = "unknown|none_|odd|alike|one_shot_(unknown|within|noise)"
+JUDGED = "unknown|none_|odd|one_shot_(within|noise)"
 # What is tried, and a pattern of the constants that matter there.
 SITUATIONS: Mapping[str, tuple[str, Situation]] = {
     "one shot, 2 classes": (f"one_shot|{SEARCHED}", Situation({"shots": 1, "k_eff": 2})),

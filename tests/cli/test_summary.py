@@ -30,3 +30,10 @@ def test_large_groups_of_unknown_items_are_named_and_the_others_counted():
     assert _unknown(summary).endswith("5 items like 5.jpg; 2 smaller groups; 2 items like no other.")
     summary = Summary(90, 2, (), 0.5, 0, n_unknown=1, unknown_groups=groups[-1:], unknown_expected=1.0)
     assert _unknown(summary).endswith("1 is labelled so: 1 item like no other.")
+
+
+def test_a_batch_that_is_mostly_unknown_may_have_been_recorded_otherwise():
+    said = "were both recorded alike?"
+    for expected in (5.0, 6.0):
+        summary = Summary(10, 2, (), 0.5, 0, n_unknown=5, unknown_expected=expected, unknown_sd=1.0)
+        assert _unknown(summary).endswith(said) == (expected > 5)

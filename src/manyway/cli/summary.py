@@ -94,6 +94,8 @@ def _unknown(summary: labelling.Summary) -> str:
     parts += [f"{more} smaller group{'s' * (more > 1)}"] * bool(more) + [f"{_items(alone)} like no other"] * bool(alone)
     line += (": " if parts else "") + "; ".join(parts)
     further = f" Of the others, look first at {files.listed(summary.unknown_next)}." if summary.unknown_next else ""
+    if expected > summary.n_items / 2:  # a batch of other classes and one of another camera look the same
+        further += " Most items are unlike the examples; if they are of the same classes, were both recorded alike?"
     return f"{hint}{line}.{further}"
 
 

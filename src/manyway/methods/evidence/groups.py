@@ -177,18 +177,23 @@ def single_queries(queries: Held) -> Tensor:
 def copies(queries: Held, schedule: Schedule) -> Tensor:
     """[t] how many near-copies queries have on average, themselves included.
 
-    Two queries are near-copies where their squared distance is below a part of that of two samples of a class. With few
-    features samples are as near by chance, so that the part is smaller: its chance is that of 16 features. Of many
-    queries a sample is compared, in which each copy stands for as many as were left out.
+    Of many queries a sample is compared, in which each copy stands for as many as were left out.
     """
     stride = ceil(queries.n_query / _MOST_COMPARED)
     placed = sample(queries, stride)[0]
-    part = schedule.near_copy ** max(1.0, 16 / placed.shape[-1])
-    limit = (part * queries.of.usual_distance(placed)).view(-1, 1, 1)
+    limit = copy_distance(queries.of.usual_distance(placed), placed.shape[-1], schedule)
     near: Tensor = distances_between(placed[..., :: ceil(placed.shape[-1] / _MOST_FEATURES)]) <= limit
     if int(near.sum()) > near[..., 0].numel():  # distances in some features are no larger, and tell that none is near
         near = distances_between(placed) <= limit
     return (near.sum((1, 2)) / placed.shape[1] - 1).clamp_min(0).mul(stride).add(1)
+
+
+def copy_distance(usual: Tensor, n_features: int, schedule: Schedule) -> Tensor:
+    """[t, 1, 1] the squared distance below which two queries are near-copies, a part of that of two samples of a class.
+
+    With few features samples are as near by chance, so that the part is smaller: its chance is that of 16 features.
+    """
+    return (schedule.near_copy ** max(1.0, 16 / n_features) * usual).view(-1, 1, 1)
 
 
 def evidence_for_proportions(

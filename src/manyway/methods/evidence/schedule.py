@@ -194,17 +194,13 @@ class Schedule(OfScores, Counting, Constants):
     near_copy: float = 0.05
 
     # --- Unknown queries: see `unknown` for the formulas; values chosen on the validation halves of four sets ---
-    # a and a' of the log-odds: a logistic regression of the truth has them 0.2 to 0.9 and 0.1 to 1. The ratios share
-    # errors, so that their sum counts less than three would.
-    unknown_weights: tuple[float, float] = (0.6, 0.2)
-    # With one example per class the weights are so many times larger: the scatter is guessed high.
-    one_shot_unknown: float = 9.0
-    # The weight of the margin between classes, and the x from which on it counts in full is 1 divided by the second.
-    unknown_between: float = 0.5
-    unknown_distinct: float = 2.0
+    # a and a' of the log-odds: a logistic regression of the truth has them 0.2 to 0.9 and 0.1 to 1. The terms share
+    # errors, so that their sum counts less.
+    unknown_weights: tuple[float, float] = (0.6, 0.3)
     # s: by how much the excess of unknown queries varies, relative to its mean.
     unknown_spread: float = 0.4
-    # ε: the probability that a query of a class looks as if it were unknown. It limits what a single query can say.
+    # ε: the probability that a query of a class looks as if it were unknown. It limits what a single query can say, and
+    # groups of unknown queries that are less alike than this, on average, are two.
     odd_members: float = 0.024
     # π: the prior probability that no query is unknown. It is high, because all queries share errors of the scales,
     # which the sum of their log-odds does not know.
@@ -212,8 +208,6 @@ class Schedule(OfScores, Counting, Constants):
     # With one example per class: 2S relative to the distance between neighbouring classes. 0.64 to 0.94 on five sets;
     # a value at the upper end, because with a lower one batches without unknown queries would seem to have some.
     one_shot_within: float = 0.9
-    # Groups of unknown queries with at least this mean similarity are one.
-    alike: float = 0.1
 
     # --- Streams of batches ---
     # A batch is labelled alone unless it begins a run with less than this probability. Joining a run of other classes

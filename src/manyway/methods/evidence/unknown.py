@@ -7,37 +7,38 @@ members of a class it has the mean 0 and a standard deviation σ(m, n) that supp
 their prototype. For unknown queries it has the mean D, by which a prototype exceeds the nearest other one, as if its
 class were left out. So a group has the log-ratio
 
-    r = ln N(e; D, σ² + (s D)²) − ln N(e; 0, σ²).
+    r = ln T(e; D, σ² + (s D)²) − ln T(e; 0, σ²).
+
+T is Student's distribution: σ comes from N left-out examples, which are its degrees of freedom. Where classes do not
+differ, D = 0 and r = 0: there nothing can be seen.
 
 Three groups speak about a query: itself alone, the queries around it (those that lie together with it), and the queries
 of its class (those that a search assigns to one class: unknown queries gather at classes that do not occur; the excess
 is that over the prototype of this class). An unknown query also lies between classes more often: its nearest class
 exceeds the second by a small margin g in log-likelihood. The log-odds of a query are
 
-    λ = a (r_alone + r_around) + a' r_class + ½ min(1, 2x)² ln((e⁻ᵍ + ε)/2ε),   x = D/(D + σ(1, n)).
+    λ = a (r_alone + r_around + min(1, D/σ(1, n)) ln((e⁻ᵍ + ε)/2ε)) + a' r_class.
 
 The wider a group is, the less of it is about the query. With e⁻ᵍ = ε the margin says nothing: a member of a class may
-have any margin, and ε says how often. Where classes hardly differ, x is small, and margins are small for members too.
+have any margin, and ε says how often. Where classes hardly differ, margins are small for members too.
 
 The proportion p of unknown queries in the batch is not known. It is integrated out, with a prior that is 0 with the
 probability π, and has the density 2(1 − p) otherwise. Whether any query is unknown, the whole batch says:
 
     ln (1 − π)/π + ln Σ_p prior(p) exp Σ_q m_q^(−½) ln(1 − p + p o_q),   1/o_q = 2ε + (1 − 2ε) exp(−λ_q),
 
-where m_q queries lie together with q, and judge as their root. Few queries cannot decide it, because odds are limited
-by 1/2ε, unless they are farther off than unknown queries are (D and a deviation, f): ε is then less, by f/e. The value
-of p follows from b Σ_q ln(1 − p + p exp λ_q): the queries of a batch share errors of prototypes and metric, and b is
-the part of them that is independent (``independent_part``). So a batch without unknown queries stays without. A query
-is answered as unknown where that is more probable than any class, in a batch that probably has some.
+where m_q queries lie together with q, and judge as their root. Near-copies count as one query. Few queries cannot
+decide it, because odds are limited by 1/2ε, unless they are farther off than unknown queries are (D and a deviation,
+f): ε is then less, by f/e. The value of p follows from b Σ_q ln(1 − p + p exp λ_q): the queries of a batch share errors
+of prototypes and metric, and b is the part of them that is independent (``independent_part``). So a batch without
+unknown queries stays without. A query is answered as unknown where that is more probable than any class, in a batch
+that probably has some.
 
-The scales come from N left-out examples. These have chosen the metric too, and few of them may be alike by chance:
-σ is multiplied by 1 + 5/N, and is at least S √(2/d), that of d normal features. S itself is uncertain: ln S has the
-standard deviation σ/(S √N), and too small an S makes every query of the batch look unknown. With few features its error
-is therefore integrated out, with Student's distribution of N degrees of freedom, S and σ multiplied by the same factor.
-With many features π covers it: there N was large where π was chosen.
+The left-out examples have chosen the metric too, and few of them may be alike by chance: σ is multiplied by 1 + 5/N,
+and is at least S √(2/d), that of d normal features.
 
-With one example per class no sample can be left out. S is then taken from the distances between prototypes, the
-weights a are larger, and the last term is ½ ln(e⁻ᵍ + ε), which is cautious.
+With one example per class no sample can be left out. S is then taken from the distances between the K prototypes,
+which are N, and the margin counts a ln(e⁻ᵍ + ε), which is cautious.
 """
 
 from __future__ import annotations
@@ -50,7 +51,7 @@ from torch import Tensor
 
 from manyway.errors import InputError
 from manyway.methods.calibration.calibration import Calibration, distances_between, squared_distances
-from manyway.methods.evidence.groups import independent_part
+from manyway.methods.evidence.groups import copy_distance, independent_part
 from manyway.methods.evidence.queries import Part
 from manyway.methods.evidence.schedule import Schedule
 
@@ -58,7 +59,6 @@ MOST_JUDGED = 2048  # queries whose groups are found from all pairs; further que
 _MOST_ASSIGNED = 1 << 24  # numbers at once: fewer queries are judged where they could be of very many classes
 _PROPORTIONS = 40  # grid of the proportion of unknown queries
 Group = tuple[Tensor, Tensor, Tensor]  # of m queries near a prototype of n samples: the squared distance, m and n
-_ERRORS = (0.0, -1.0, 1.0, -2.0, 2.0, -3.0, 3.0, -4.0, 4.0)  # of ln S that are tried, in standard deviations
 
 
 @dataclass(frozen=True, eq=False)
@@ -94,7 +94,9 @@ class UnknownPosterior:
 
     def groups(self, placed: Tensor, found: Tensor) -> UnknownGroups:
         """The groups of the judged queries, given as placed [t, a, d] with class probabilities [t, a, k]."""
-        groups, medoids = groups_of(self.similarity, self.said(self.unknown(placed, 0), found), self.schedule.alike)
+        groups, medoids = groups_of(
+            self.similarity, self.said(self.unknown(placed, 0), found), self.schedule.odd_members
+        )
         return UnknownGroups(self, groups, torch.where(medoids < 0, medoids, medoids * self.stride))
 
 
@@ -137,25 +139,26 @@ def judge(
         squares = calibration.squares - (guess - calibration.scatter).unsqueeze(-1) / calibration.counts
         noise = calibration.noise * guess / calibration.scatter
         calibration = replace(calibration, scatter=guess, squares=squares, noise=noise)
-    similarity, scatter = _similarity(placed, calibration), calibration.scatter.unsqueeze(-1)
-    means, sizes = similarity @ placed / similarity.sum(-1, keepdim=True), _effective_size(similarity, -1)
-    scales = Scales.of(calibration, apart, one_shot, schedule)
+    similarity, share = _similarity(placed, calibration, schedule)
+    masses = similarity @ share.unsqueeze(-1)
+    means, sizes = similarity @ (share.unsqueeze(-1) * placed) / masses, _effective_size(similarity, share)
+    scales = Scales.of(calibration, apart, schedule)
     distances = calibration.squared_distances(placed)
     single, (near, wide) = _nearest(distances, torch.ones_like(sizes), calibration), schedule.unknown_weights
     alone = scales.log_ratio(*single)
     around = scales.log_ratio(*_nearest(calibration.squared_distances(means), sizes, calibration))
-    of_class = scales.log_ratio(*_of_classes(placed, assigned, distances, calibration, scales))
-    log_odds = near * (alone + around) + wide * (assigned @ of_class.unsqueeze(-1)).squeeze(-1)
-    between = schedule.unknown_between * (closed.topk(2).values.diff().squeeze(-1).exp() + schedule.odd_members).log()
+    of_class = scales.log_ratio(*_of_classes(placed, assigned, distances, share, calibration, scales))
+    between = (closed.topk(2).values.diff().squeeze(-1).exp() + schedule.odd_members).log()
     if not one_shot:
-        far = (schedule.unknown_distinct * scales.distinct).clamp_max(1).square()
-        between = far * (between - schedule.unknown_between * log(2 * schedule.odd_members))
-    log_odds = log_odds * (schedule.one_shot_unknown if one_shot else 1) + between
+        between = scales.distinct * (between - log(2 * schedule.odd_members))
+    log_odds = near * (alone + around + between) + wide * (assigned @ of_class.unsqueeze(-1)).squeeze(-1)
     # Members of a class look unknown with the probability ε, but they are seldom farther off than unknown queries are.
     odd = 2 * schedule.odd_members * (scales.farthest(single[2]) / scales.excess(*single).clamp_min(1e-30)).clamp_max(1)
     correlation = schedule.shared_error + (1 / (calibration.counts + 1)).mean(-1)
-    judged = _integrated(log_odds, odd, scales.likely, sizes, correlation, schedule)
-    return UnknownPosterior(means, scatter / sizes, calibration.precision, similarity, *judged, stride, schedule)
+    judged = _integrated(log_odds, odd, sizes, share, correlation, schedule)
+    return UnknownPosterior(
+        means, calibration.scatter.unsqueeze(-1) / sizes, calibration.precision, similarity, *judged, stride, schedule
+    )
 
 
 def judge_scores(likelihood: Tensor, assigned: Tensor, stride: int, schedule: Schedule) -> UnknownPosterior:
@@ -171,7 +174,7 @@ def judge_scores(likelihood: Tensor, assigned: Tensor, stride: int, schedule: Sc
     log_odds = -(likelihood.log_softmax(-1) + (n_classes * others).log()).logsumexp(-1)
     similarity, one = _overlap(likelihood.softmax(-1)), torch.ones_like(log_odds)
     odd, correlation = torch.full_like(one, 2 * schedule.odd_members), torch.full_like(one[:, 0], schedule.shared_error)
-    judged = _integrated(log_odds[None], odd[None], 0 * one[None, :, 0], similarity.sum(-1), correlation, schedule)
+    judged = _integrated(log_odds, odd, similarity.sum(-1), one, correlation, schedule)
     return UnknownPosterior(likelihood, 0 * one, one[:, 0], similarity, *judged, stride, schedule)
 
 
@@ -218,25 +221,28 @@ def _joined(similarity: Tensor, alike: float) -> Tensor:
     return member
 
 
-def _similarity(placed: Tensor, calibration: Calibration) -> Tensor:
-    """[t, q, q] from 0 to 1: how much two queries belong together.
+def _similarity(placed: Tensor, calibration: Calibration, schedule: Schedule) -> tuple[Tensor, Tensor]:
+    """[t, q, q] from 0 to 1: how much two queries belong together, and [t, q] what each of them counts.
 
     Each query is assigned to all queries as if they were classes of one sample, and then to the means of the groups
-    that this makes, always without itself. Two queries are as similar as their assignments.
+    that this makes, always without itself. Two queries are as similar as their assignments. Near-copies count as one
+    query, because their mean is no nearer to a prototype than each of them.
     """
     scatter, precision = calibration.scatter.view(-1, 1, 1), calibration.precision.view(-1, 1, 1)
     distances = distances_between(placed)
     own = torch.eye(distances.shape[-1], dtype=torch.bool, device=placed.device)
-    distances = torch.where(own, 2 * scatter, distances)  # of two samples of a class
+    copies = own | (distances <= copy_distance(2 * calibration.scatter, placed.shape[-1], schedule))
+    share = 1 / copies.sum(-1).to(placed)
+    distances = torch.where(copies, 2 * scatter, distances)  # of two samples of a class
     similarity = _overlap(distances.mul_(-0.5 * precision).softmax(-1))
-    masses = similarity.sum(-1).unsqueeze(1)
-    distances = squared_distances(placed, similarity @ placed / masses.mT)
+    masses = (similarity @ share.unsqueeze(-1)).mT
+    distances = squared_distances(placed, similarity @ (share.unsqueeze(-1) * placed) / masses.mT)
     others = (masses - similarity).clamp_min(0.5)  # of group j, without query q
     squares = similarity.square()
-    bias = (squares.sum(-1).unsqueeze(1) - squares) / others.square()
+    bias = ((squares @ share.unsqueeze(-1)).mT - squares) / others.square()
     distances = distances * (masses / others).square() - scatter * bias
-    distances = torch.where(own & (masses - similarity < 0.5), 2 * scatter, distances)
-    return _overlap(distances.mul_(-0.5 * precision).softmax(-1))
+    distances = torch.where(copies & (masses - similarity < 0.5), 2 * scatter, distances)
+    return _overlap(distances.mul_(-0.5 * precision).softmax(-1)), share
 
 
 def _overlap(assignments: Tensor) -> Tensor:
@@ -245,9 +251,10 @@ def _overlap(assignments: Tensor) -> Tensor:
     return (rows @ rows.mT).clamp_(0, 1)
 
 
-def _effective_size(weights: Tensor, dim: int) -> Tensor:
-    """How many equal weights count as much as these."""
-    return weights.sum(dim).square() / weights.square().sum(dim)
+def _effective_size(weights: Tensor, share: Tensor) -> Tensor:
+    """[t, g] how many queries of equal weight count as much as those with weights [t, g, q], which count [t, q]."""
+    share = share.unsqueeze(-1)
+    return ((weights @ share).square() / (weights.square() @ share)).squeeze(-1)
 
 
 def _nearest(distances: Tensor, sizes: Tensor, calibration: Calibration) -> Group:
@@ -257,69 +264,67 @@ def _nearest(distances: Tensor, sizes: Tensor, calibration: Calibration) -> Grou
     return squares + calibration.scatter.unsqueeze(-1) / counts, sizes, counts
 
 
-def _of_classes(placed: Tensor, assigned: Tensor, distances: Tensor, calibration: Calibration, scales: Scales) -> Group:
+def _of_classes(
+    placed: Tensor, assigned: Tensor, distances: Tensor, share: Tensor, calibration: Calibration, scales: Scales
+) -> Group:
     """The same [t, k] for the queries that are assigned to one class, near its prototype.
 
     A query that is farther from a prototype than unknown queries are pulls the mean of the class as if it were no
     farther: one outlier must not decide about the others.
     """
-    farthest = calibration.scatter.view(-1, 1, 1) + scales.farthest(calibration.counts)[0].unsqueeze(1)
-    pulls = assigned * (farthest / distances.clamp_min(1e-30)).clamp_max(1).sqrt()
+    farthest = calibration.scatter.view(-1, 1, 1) + scales.farthest(calibration.counts).unsqueeze(1)
     some = assigned.clamp_min(torch.finfo(assigned.dtype).eps)
-    sizes = _effective_size(some, 1).clamp_min(1)
+    sizes = _effective_size(some.mT, share).clamp_min(1)
+    assigned, some = share.unsqueeze(-1) * assigned, share.unsqueeze(-1) * some
+    pulls = assigned * (farthest / distances.clamp_min(1e-30)).clamp_max(1).sqrt()
     means = (pulls.mT @ placed - pulls.sum(1).unsqueeze(-1) * calibration.offsets) / some.sum(1).unsqueeze(-1)
     return means.square().sum(-1), sizes, calibration.counts.expand_as(sizes)
 
 
 @dataclass(frozen=True, eq=False)
 class Scales:
-    """What the excess of a group is like for members of a class, and for unknown queries, with each error of S."""
+    """What the excess of a group is like for members of a class, and for unknown queries."""
 
-    scatter: Tensor  # [x, t, 1] S
-    noise: Tensor  # [x, t, 1] the standard deviation for members is this times 1/m + 1/n
-    apart: Tensor  # [x, t, 1] D
-    distinct: Tensor  # [x, t, 1] D/(D + σ(1, n))
-    likely: Tensor  # [x, t] the log-density of the error
+    scatter: Tensor  # [t, 1] S
+    noise: Tensor  # [t, 1] the standard deviation for members is this times 1/m + 1/n
+    apart: Tensor  # [t, 1] D
+    distinct: Tensor  # [t, 1] D/σ(1, n), at most 1
+    number: Tensor  # [t, 1] N
     schedule: Schedule
 
     @staticmethod
-    def of(calibration: Calibration, apart: Tensor, one_shot: bool, schedule: Schedule) -> Scales:
+    def of(calibration: Calibration, apart: Tensor, schedule: Schedule) -> Scales:
         """From the squared distance [t] between neighbouring prototypes."""
         scatter, noise = calibration.scatter.unsqueeze(-1), calibration.noise.unsqueeze(-1)
-        errors, n_features = (1 / calibration.counts).mean(-1, keepdim=True), calibration.offsets.shape[-1]
-        number = (calibration.examples - 1).clamp_min(0).sum(-1, keepdim=True).clamp_min(1)
-        if not one_shot:
-            noise = torch.maximum(noise, scatter * sqrt(2 / n_features)) * (1 + schedule.few_features_doubt / number)
-        several = n_features <= schedule.few_features and not one_shot
-        x = scatter.new_tensor(_ERRORS if several else _ERRORS[:1]).view(-1, 1, 1)
-        factors = (x * noise / (scatter * number.sqrt())).exp()
-        likely = -0.5 * (number + 1) * (x.square() / number).log1p()
-        scatter, noise = factors * scatter, factors * noise
+        errors, (n_classes, n_features) = (1 / calibration.counts).mean(-1, keepdim=True), calibration.offsets.shape[1:]
+        number = (calibration.examples - 1).clamp_min(0).sum(-1, keepdim=True)
+        number = torch.where(number > 0, number, n_classes)
+        noise = torch.maximum(noise, scatter * sqrt(2 / n_features)) * (1 + schedule.few_features_doubt / number)
         excess = (apart.unsqueeze(-1) - 2 * errors * scatter).clamp_min(0)
-        distinct = excess / (excess + (noise * (1 + errors)).clamp_min(torch.finfo(excess.dtype).tiny))
-        return Scales(scatter, noise, excess, distinct, likely.squeeze(-1), schedule)
+        distinct = (excess / (noise * (1 + errors)).clamp_min(torch.finfo(excess.dtype).tiny)).clamp_max(1)
+        return Scales(scatter, noise, excess, distinct, number, schedule)
 
     def excess(self, squares: Tensor, sizes: Tensor, counts: Tensor) -> Tensor:
-        """[x, t, g] e, for groups of m queries near classes of n samples."""
+        """[t, g] e, for groups of m queries near classes of n samples."""
         return squares - self.scatter * (1 / sizes + 1 / counts)
 
     def farthest(self, counts: Tensor) -> Tensor:
-        """[x, t, k] the excess of single unknown queries near classes of n samples, and a deviation more."""
+        """[t, k] the excess of single unknown queries near classes of n samples, and a deviation more."""
         variance = (self.noise * (1 + 1 / counts)).square()
         return self.apart + (variance + (self.schedule.unknown_spread * self.apart).square()).sqrt()
 
     def log_ratio(self, squares: Tensor, sizes: Tensor, counts: Tensor) -> Tensor:
-        """[x, t, g] r. An excess below the point at which the ratio is smallest counts as that point, and no excess is
-        too large for unknown queries.
-        """
+        """[t, g] r. An excess below the point at which r were smallest with normal densities counts as that point."""
         shared = self.schedule.shared_error
         deviation = self.noise * (shared + (1 - shared) / sizes + 1 / counts)
         variance = deviation.square().clamp_min(torch.finfo(deviation.dtype).tiny)
         wider = variance + torch.maximum((self.schedule.unknown_spread * self.apart).square(), 1e-3 * variance)
         excess = torch.maximum(self.excess(squares, sizes, counts), -variance * self.apart / (wider - variance))
-        near = excess.square() / variance + variance.log()
-        far = (excess - self.apart).clamp_max(0).square() / wider + wider.log()
-        return 0.5 * (near - far)
+
+        def log_density(gap: Tensor, variance: Tensor) -> Tensor:
+            return -0.5 * ((self.number + 1) * (gap.square() / (self.number * variance)).log1p() + variance.log())
+
+        return log_density(excess - self.apart, wider) - log_density(excess, variance)
 
 
 def _apart(calibration: Calibration) -> Tensor:
@@ -333,31 +338,25 @@ def _apart(calibration: Calibration) -> Tensor:
 
 
 def _integrated(
-    log_odds: Tensor, odd: Tensor, likely: Tensor, sizes: Tensor, correlation: Tensor, schedule: Schedule
+    log_odds: Tensor, odd: Tensor, sizes: Tensor, share: Tensor, correlation: Tensor, schedule: Schedule
 ) -> tuple[Tensor, Tensor]:
-    """The probabilities that queries [t, q] are unknown, and that any is [t].
+    """The probabilities that queries [t, q] are unknown, and that any is [t], for any proportion of such queries.
 
-    The proportion of such queries and the error of S are integrated out.
-
-    ``log_odds`` [x, t, q] for each error of S, ``odd`` [x, t, q]: what the odds are limited by in the question whether
-    any query is unknown, as 1/odds, ``likely`` [x, t]: the log-density of the error. ``sizes`` [t, q]: how many queries
-    lie together with each, and judge together. ``correlation`` [t]: of the errors of two queries.
+    ``log_odds`` [t, q], ``odd`` [t, q]: what the odds are limited by in the question whether any query is unknown, as
+    1/odds. ``sizes`` [t, q]: how many queries lie together with each, and judge together. ``share`` [t, q]: what each
+    counts. ``correlation`` [t]: of the errors of two queries.
     """
     grid = (torch.arange(_PROPORTIONS, dtype=odd.dtype, device=odd.device) + 0.5) / _PROPORTIONS
-    prior, weights = torch.log1p(-grid).log_softmax(0), sizes.rsqrt()
+    prior, share = torch.log1p(-grid).log_softmax(0), share.unsqueeze(-1)
 
     def mixed(odds: Tensor) -> Tensor:
         # With the proportion 0 every query is known: the probability of the data is 1 in these units.
         return torch.logaddexp(torch.log1p(-grid), odds.unsqueeze(-1) + grid.log())
 
     limited = -torch.logaddexp(torch.log1p(-odd) - log_odds, odd.log())
-    # The batch itself says which error it has: in units of an unknown query's density, a member has 1/odds.
-    known = likely - (weights * limited).sum(-1)
-    some = torch.stack([((weights.unsqueeze(-1) * mixed(odds)).sum(1) + prior).logsumexp(-1) for odds in limited])
-    log_odds = ((known + some).softmax(0).unsqueeze(-1) * log_odds).sum(0)
-    any_unknown = (known.log_softmax(0) + some).logsumexp(0) + log(1 / schedule.none_unknown - 1)
-    independent = independent_part(torch.full_like(correlation, odd.shape[-1]), correlation)
-    proportion = (independent.unsqueeze(-1) * mixed(log_odds).sum(1) + prior).softmax(-1)
+    some = ((share * sizes.rsqrt().unsqueeze(-1) * mixed(limited)).sum(1) + prior).logsumexp(-1)
+    any_unknown = (some + log(1 / schedule.none_unknown - 1)).sigmoid()
+    independent = independent_part(share.sum(1), correlation.unsqueeze(-1))
+    proportion = (independent * (share * mixed(log_odds)).sum(1) + prior).softmax(-1)
     given = ((log_odds.unsqueeze(-1) + torch.logit(grid)).sigmoid() * proportion.unsqueeze(1)).sum(-1)
-    # By rounding it could be more than 1.
-    return (given * any_unknown.sigmoid().unsqueeze(-1)).clamp_max(1), any_unknown.sigmoid()
+    return (given * any_unknown.unsqueeze(-1)).clamp_max(1), any_unknown  # by rounding it could be more than 1
