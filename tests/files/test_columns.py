@@ -14,6 +14,7 @@ from manyway.files.columns import (
     find_label,
     find_text,
     odd_features,
+    open_beside,
     read_columns,
     remarks_on_classes,
 )
@@ -165,7 +166,7 @@ def test_rows_of_the_items_help_to_tell_ids(tmp_path, first, others, left_out):
     beside.write_text("x,plant,y,z\n" + "".join(f"{n * 7 % 30 / 7:.3f},{others[n]},{n % 3},1\n" for n in range(30)))
     features = np.column_stack([first, MEASURED[:3, 0], [1, 5, 1], [2, 5, 2]])  # also in a table of whole numbers
     for names in (["plant", "x", "y", "z"], ["plant", "x"]):
-        found = odd_features("a.csv", features[:, : len(names)], names, Options(beside=beside))[0]
+        found = odd_features("a.csv", features[:, : len(names)], names, Options(beside=open_beside(beside)))[0]
         assert found == ([0] if left_out else [])
 
 
@@ -180,9 +181,52 @@ def test_the_rows_of_the_items_are_those_of_the_sheet_that_is_named(tmp_path):
     book.save(beside)
     features = np.column_stack([[1, 2, 3], MEASURED[:3, 0]])
     found = [
-        odd_features("a.xlsx", features, ["plant", "x"], Options(sheet=s, beside=beside))[0] for s in ("other", "items")
+        odd_features(
+            "a.xlsx", features, ["plant", "x"], Options(sheet=s, beside=open_beside(beside, Options(sheet=s)))
+        )[0]
+        for s in ("other", "items")
     ]
     assert found == [[0], []]
+
+
+@pytest.mark.parametrize(
+    ("first", "others", "numbers"),
+    [
+        (["1,234", "567"], ["1,234", "0,567"], [[1.234, 567], [1.234, 0.567]]),
+        (["1,234", "5,678"], ["1,5", "2"], [[1.234, 5.678], [1.5, 2]]),
+        (["1.234", "5.678"], ["1.234", "12.345.678"], [[1234, 5678], [1234, 12345678]]),
+        (["1.234", "5.678"], ["1.234,5", "12"], [[1234, 5678], [1234.5, 12]]),
+        (["1.234,5", "12"], ["1.234", "5.678"], [[1234.5, 12], [1234, 5678]]),
+        (["€5", "€6"], ["7", "8"], [[5, 6], [7, 8]]),  # no common form: each by itself
+        (["1.5", "2"], ["1,5", "2"], [[1.5, 2], [1.5, 2]]),
+    ],
+)
+def test_examples_and_items_decide_together_how_numbers_are_written(tmp_path, first, others, numbers):
+    known, new = tmp_path / "examples.tsv", tmp_path / "items.tsv"
+    known.write_text("label\twidth\theight\n" + "".join(f"{n}\t{cell}\t0\n" for n, cell in enumerate(first)))
+    new.write_text("width\theight\n" + "".join(f"{cell}\t0\n" for cell in others))
+    options = Options(beside=open_beside(new))
+    examples = read_items(known, options)
+    items = read_items(new, options, like=examples)
+    assert [examples.features[:, 0].tolist(), items.features[:, 0].tolist()] == [pytest.approx(one) for one in numbers]
+
+
+@pytest.mark.parametrize("step", [1, 0])  # 0: plants repeat, and stay; else the column comes back, as it is written
+def test_items_are_read_once_to_judge_columns_and_to_have_them(tmp_path, monkeypatch, step):
+    import pyarrow.csv
+
+    read, known, new = [], tmp_path / "examples.csv", tmp_path / "items.csv"
+    known.write_text("label,plant,width\na,1,0.5\nb,2,1.5\nb,3,1.5\n")
+    rows = (f"{4 + n * step},{n % 7 / 3:.4f},creek\n" for n in range(36))
+    new.write_text("plant,width,site\n" + "".join(rows))
+    original = pyarrow.csv.read_csv
+    monkeypatch.setattr(pyarrow.csv, "read_csv", lambda path, *a: read.append(path) or original(path, *a))
+    options = Options(beside=open_beside(new))
+    examples = read_items(known, options)
+    items = read_items(new, options, like=examples)
+    assert examples.columns == items.columns == ("plant", "width")[step:]
+    assert items.carried["site"] == ["creek"] * 36
+    assert read.count(new) == 1 + step
 
 
 def test_ranks_are_features():

@@ -123,9 +123,8 @@ class Inputs:
     def _features(self) -> Read:
         columns = self.columns
         named = None if self.class_names is None else files.read_items(self.class_names, columns)
-        examples = (
-            _no_examples(named) if self.support is None else files.read_items(self.support, columns, beside=self.query)
-        )
+        columns = replace(columns, beside=None if self.support is None else files.open_beside(self.query, columns))
+        examples = _no_examples(named) if self.support is None else files.read_items(self.support, columns)
         items = files.read_items(self.query, columns, like=examples)
         self._check_columns(examples.header, items.header)
         return examples, items, named

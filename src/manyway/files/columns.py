@@ -60,8 +60,9 @@ class Options:
         The name or number of the sheet of an Excel file. None: the first.
     skip_bad : bool
         Leave out rows of a table that lack a feature, and list them.
-    beside : Path or None
-        The table of the items, whose rows help to tell ids and dates among the columns of the examples.
+    beside : Table or None
+        The table of the items, as `open_beside` opens it. Its rows help to tell ids and dates among the columns of the
+        examples, and how numbers are written in both.
     """
 
     label_column: str | None = None
@@ -72,7 +73,7 @@ class Options:
     text_column: str | None = None
     sheet: str | None = None
     skip_bad: bool = False
-    beside: Path | None = None
+    beside: Table | None = None
 
 
 AUTO = Options()  # everything is found
@@ -264,7 +265,13 @@ def read_columns(path: Path, options: Options, *, with_labels: bool = True) -> C
     def is_header(first: Sequence[str]) -> bool | None:
         return bool({*map(str.casefold, first)} & known) or like <= {*first} or None
 
-    table = read_table(path, is_header, sheet=options.sheet)
+    other = options.beside
+    if other is not None and options.like is not None and (not other.delimiter or is_header(other.names)):
+        table = other  # opened before the examples were read
+    else:
+        table = read_table(path, is_header, sheet=options.sheet)
+    if other is not None and options.like is None:
+        table.beside, other.beside, other.gaps = other, table, options.skip_bad
     if table.is_empty:
         raise InputError(f"{path} has no data row; the first line names the columns, the others are items.")
     chosen, label, item, notes = list(range(len(table.names))), None, None, list[str]()
@@ -364,7 +371,7 @@ def odd_features(
     odd = (first % 1 == 0).all(0) | (first >= _DAYS[0][0]).all(0) | _are_far(first)
     places = [_PLACES.fullmatch(name.strip().casefold()) is not None for name in names]
     perhaps = [at for at in np.flatnonzero(odd | places).tolist() if names[at] not in options.feature_columns]
-    more = _columns_beside(options, [names[at] for at in perhaps])
+    more = _columns_beside(options, names, perhaps)
     n_first, n_rows = len(features), len(features) + len(more)
     found = {at: np.concatenate([features[:, at], more[:, i]], dtype=np.float64) for i, at in enumerate(perhaps)}
     whole = [at for at in perhaps if bool((found[at] % 1 == 0).all())]
@@ -419,15 +426,22 @@ def remarks_on_codes(where: str, features: Numbers, names: Sequence[str]) -> lis
     return notes
 
 
-def _columns_beside(options: Options, names: Sequence[str]) -> Numbers:
-    """[n, c] the columns of these names in another table; no rows where it has not all, or not of numbers."""
-    if (path := options.beside) is not None and names and suffix_of(path) in TABLE_SUFFIXES:
-        with suppress(InputError):  # it is said where the table is read for its own sake
-            table = read_table(path, sheet=options.sheet)
-            places = [at for at in (find_column(table.names, name) for name in names) if at is not None]
-            if len(places) == len(names) and not table.is_empty:
-                return table.features(places)
-    return np.zeros((0, len(names)))
+def open_beside(path: Path, options: Options = AUTO) -> Table | None:
+    """The table of the items, for ``Options.beside``; None where the file is none, or must be read with care."""
+    with suppress(InputError):  # it is said where the table is read for its own sake
+        return read_table(path, sheet=options.sheet) if suffix_of(path) in TABLE_SUFFIXES else None
+    return None
+
+
+def _columns_beside(options: Options, names: Sequence[str], which: Sequence[int]) -> Numbers:
+    """[n, c] some of the columns of these names in the other table; no rows where it has not all, or not of numbers."""
+    if (table := options.beside) is not None and which and not table.is_empty:
+        places = [at for at in (find_column(table.names, name) for name in names) if at is not None]
+        if len(places) == len(names):
+            with suppress(InputError):
+                table.kept = places, table.features(places)
+                return table.kept[1][:, which]
+    return np.zeros((0, len(which)))
 
 
 def _are_far(values: Numbers) -> Any:

@@ -6,7 +6,7 @@ import math
 import re
 import unicodedata
 import zipfile
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, time
 from decimal import Decimal
@@ -76,6 +76,8 @@ class Table:
         Whether features may be missing; they are NaN then.
     delimiter : str, default=""
         What separates cells of a text: numbers have hardly a decimal comma beside commas, and often beside semicolons.
+    beside : Table, optional
+        A table with the same columns. Where this one does not say how its numbers are written, the other may.
 
     Examples
     --------
@@ -96,6 +98,8 @@ class Table:
     decimal: str = "."
     gaps: bool = False
     delimiter: str = ""
+    beside: "Table | None" = None
+    kept: tuple[Sequence[int], Any] = ((), None)  # features that were read before, of these columns
 
     @property
     def is_empty(self) -> bool:
@@ -143,6 +147,9 @@ class Table:
 
         The array is float32, or float64 where float32 would lose digits that matter (coordinates, for example).
         """
+        known, found = self.kept
+        if {*wanted} <= {*known}:
+            return found if known == wanted else found[:, [known.index(at) for at in wanted]]
         lists = len(wanted) == 1 and self.holds_lists(wanted[0])
         found = self._lists(wanted[0]) if lists else self._stacked(wanted)
         if not found.size or (found.min() >= -_LARGEST and found.max() <= _LARGEST):
@@ -169,27 +176,49 @@ class Table:
         return _narrow(np.array([[self._number(row, name, cell) for row, cell in cells] for name, cells in named]).T)
 
     def _sign(self, wanted: Sequence[int]) -> str:
-        """The decimal sign of texts that are numbers. 1,234 does not tell it, for it could be a thousand."""
-        cells = [c for at in wanted for c in self.sample(at) if isinstance(c, str) and not _THOUSANDS.fullmatch(c)]
-        points = self.delimiter == "," or any("." in cell and text.is_number(cell) for cell in cells)
-        if not points and self.decimal == "." and any("," in cell and text.is_number(cell, ",") for cell in cells):
+        """The decimal sign of texts that are numbers: what the table shows, else the one beside."""
+        shown = self._shown(cell for at in wanted for cell in self.sample(at))
+        if self.beside is not None:
+            shown = shown or self.beside._shown(cell for at in wanted for cell in self._theirs(at))
+        if shown == "," and self.decimal == ".":
             self.decimal = ","
             self.notes.append(f"numbers in {Path(self.where).name} are read with a decimal comma")
-        return "," if self.decimal == "," or (self.delimiter == ";" and not points) else "."
+        return "," if self.decimal == "," or (self.delimiter == ";" and not shown) else "."
+
+    def _shown(self, cells: Iterable[Any]) -> str:
+        """The decimal sign that can be seen; empty where there is none, and for 1,234, which could be a thousand."""
+        texts = [cell for cell in cells if isinstance(cell, str) and not _THOUSANDS.fullmatch(cell)]
+        if self.delimiter == "," or any("." in cell and text.is_number(cell) for cell in texts):
+            return "."
+        return "," * any("," in cell and text.is_number(cell, ",") for cell in texts)
+
+    def _theirs(self, at: int) -> list[Any]:
+        """The first texts of the same column in the table beside."""
+        other, name = self.beside, self.names[at]
+        cells = [] if other is None or name not in other.places else other.sample(other.places[name])
+        return [cell for cell in cells if isinstance(cell, str)]
+
+    @cached_property
+    def places(self) -> dict[str, int]:
+        """Where each column is."""
+        return {name: at for at, name in enumerate(self.names)}
 
     def _plain(self, at: int, sign: str, said: dict[str, str]) -> list[Any]:
         """The cells of a column, with numbers where its texts are written as people write them, in one form.
 
-        ``said`` gets an example by the name of the column.
+        It is that of both tables, or of this one alone. ``said`` gets an example by the name of the column.
         """
         cells = _without_words(self._list(at, self.columns[at]))
+        theirs = [cell for cell in self._theirs(at) if not missing(cell)]
         texts = {row: cell for row, cell in enumerate(cells) if isinstance(cell, str) and not missing(cell)}
-        odd = next((row for row, cell in texts.items() if not text.is_number(cell, self.decimal)), None)
-        found = None if odd is None else text.numbers_of_people([*texts.values()], sign)
-        if odd is None or found is None:
+        mine = [*texts.values()]
+        if all(text.is_number(cell, self.decimal) for cell in mine + theirs):
             return cells
-        numbers = dict(zip(texts, found, strict=True))
-        said[self.names[at]] = f"{shorten(cells[odd])} is {numbers[odd]:.15g}"
+        found = text.numbers_of_people(mine + theirs, sign) or text.numbers_of_people(mine, sign) or ()
+        numbers = dict(zip(texts, found, strict=False))
+        odd = next((row for row in numbers if numbers[row] != text.number_in(cells[row], self.decimal)), None)
+        if odd is not None:
+            said[self.names[at]] = f"{shorten(cells[odd])} is {numbers[odd]:.15g}"
         return [numbers.get(row, cell) for row, cell in enumerate(cells)]
 
     def _number(self, row: int, name: str, cell: Any) -> float:
@@ -280,7 +309,8 @@ class _TextTable(Table):
 
     def _stacked(self, wanted: Sequence[int]) -> np.ndarray[Any, Any]:
         self._sign(wanted)
-        table = self._by_arrow(wanted, "float64", self.decimal)
+        usual = all(text.is_number(cell, self.decimal) for at in wanted for cell in self._theirs(at))
+        table = self._by_arrow(wanted, "float64", self.decimal) if usual else None
         if table is not None:
             return _stack(table)
         self.columns = self._records

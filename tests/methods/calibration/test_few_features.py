@@ -5,7 +5,7 @@ import torch
 
 from manyway import solve
 from manyway.core.tasks import Tasks
-from manyway.methods.calibration.first_step import Scales
+from manyway.methods.calibration.first_step import reciprocal_scales
 from manyway.methods.evidence.schedule import Parameters
 from manyway.methods.evidence.solver import learn_before
 
@@ -89,7 +89,8 @@ def test_scales_that_differ_no_more_than_by_chance_are_one_scale():
     few, many = (torch.randn(1, n, 20, generator=generator) for n in (4, 400))
     unlike = many * torch.logspace(-2, 2, 20)
     few, many, unlike = (
-        Scales.of(rows, rows, torch.ones(1, rows.shape[1]), 0).factor[0, 0].log() for rows in (few, many, unlike)
+        reciprocal_scales(rows, 0 * rows[:, :1], torch.zeros(1, n, dtype=torch.long), torch.tensor([[n]]))[0, 0].log()
+        for rows, n in ((few, 4), (many, 400), (unlike, 400))
     )
     assert few.std() < 0.2
     assert many.std() < 0.05
@@ -110,3 +111,32 @@ def test_classes_that_a_common_size_hides_are_told_apart_with_two_examples_each(
     tasks = Tasks.from_arrays(items(2), labels.repeat_interleave(2, 1), items(10))
     right = solve("evidence", tasks).labels == labels.repeat_interleave(10, 1)
     assert right.double().mean() > 0.85
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_a_column_of_huge_numbers_hides_no_other(dtype):
+    """As a population beside rates: it is 10⁸ times as large as the others."""
+    generator, labels = torch.Generator().manual_seed(5), torch.arange(3).repeat_interleave(10)
+    rows = torch.randn(60, 5, dtype=dtype, generator=generator) + 3 * labels.repeat(2).unsqueeze(-1)
+    rows[:, 4], huge = torch.randn(60, generator=generator), torch.tensor([1, 1, 1, 1, 1e8], dtype=dtype)
+    tasks = Tasks.from_arrays((rows * huge)[None, :30], labels[None], (rows * huge)[None, 30:])
+    assert (solve("evidence", tasks).labels == labels).float().mean() > 0.9
+
+
+def test_categories_that_one_example_has_teach_nothing():
+    """Without such an example nothing is known of its category: all classes are equally far in it."""
+    generator, labels = torch.Generator().manual_seed(2), torch.arange(10).repeat_interleave(5)
+    kinds = torch.randint(0, 25, (1, 50), generator=generator)  # in no relation to the classes
+    rows = torch.cat([torch.nn.functional.one_hot(kinds, 25), torch.randn(1, 50, 3, generator=generator)], -1)
+    losses = learn_before(Tasks.from_arrays(rows, labels[None], rows), Parameters()).calibration.losses
+    assert losses.mean() > 0.8 * torch.tensor(10.0).log()
+
+
+def test_a_table_of_many_columns_is_no_surer_than_one_of_few():
+    """Columns of unequal scales are no embeddings."""
+    few, many = table(2, 64), table(2, 65)
+    for tasks in (few, many):
+        scales = torch.logspace(-6, 6, tasks.n_features)
+        unlike = tasks.with_rows(tasks.support * scales, tasks.query * scales)
+        assert learn_before(unlike, Parameters()).calibration.power < 0.5
+        assert solve("evidence", unlike).probabilities.amax() < 1 - 1e-3

@@ -28,7 +28,7 @@ def test_evenly_spaced_examples_show_how_the_features_look():
 
 @pytest.mark.parametrize(
     ("n_features", "ways"),
-    [(3, ("2020", "2222", "0000")), (8, ("0200", "2222", "0200")), (20, ("1101", "3323", "1101"))],
+    [(3, ("2020", "2122", "2002")), (8, ("0200", "2222", "0202")), (20, ("1303", "3333", "1103"))],
 )
 def test_ways_are_chosen_alike_all_at_once_and_one_after_another(n_features, ways, monkeypatch):
     tasks = make_tasks(4, n_classes=5, n_features=n_features, shots=4)

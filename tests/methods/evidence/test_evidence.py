@@ -16,7 +16,7 @@ from torch import Tensor
 import manyway
 from manyway import Evidence, FeatureSet, InputError, Tasks, TaskSpec, evaluate, sample_tasks, solve
 from manyway.core.transforms import transform
-from manyway.methods.calibration.calibration import calibrate, calibrate_and_place
+from manyway.methods.calibration.calibration import calibrate, calibrate_and_place, doubted
 from manyway.methods.evidence.prior import Concentrations, Presence, remainders
 from manyway.methods.evidence.schedule import Parameters, Schedule
 from manyway.methods.evidence.solver import evidence, evidence_from_likelihood, prepare_evidence
@@ -114,7 +114,8 @@ def test_a_batch_of_one_query_is_labelled_by_its_calibrated_likelihood_alone():
     tasks = make_tasks(10, n_classes=6, n_query=1, shots=4, spread=0.6)
     scaled = transform(tasks, "rcl2")
     calibration, placed = calibrate_and_place(scaled, Schedule())
-    expected = (calibration.log_likelihood(placed) * calibration.power.view(-1, 1, 1)).softmax(-1)
+    power = doubted(calibration.examples, Schedule())
+    expected = (calibration.log_likelihood(placed) * power.view(-1, 1, 1)).softmax(-1)
     found = solve("evidence", tasks, scale="rcl2", schedule={"trust_above": 1e-9})  # nothing is shrunk
     torch.testing.assert_close(found.probabilities, expected, atol=1e-9, rtol=0)
 

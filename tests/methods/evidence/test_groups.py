@@ -108,7 +108,7 @@ def posterior(totals: Tensor, masses: Tensor, merge: bool = True, alpha: float =
     classes, nothing = torch.arange(masses.shape[1]).expand(len(masses), -1), totals[:, :0]
     slopes = presence.slopes(masses.new_tensor([alpha]))
     updated = likelihood.updated(classes, totals, masses, masses)
-    groups = Groups(presence, slopes, classes, presence, totals, nothing, nothing, updated)
+    groups = Groups(presence, slopes, classes, presence, totals, masses, nothing, nothing, updated)
     found = groups.posterior(likelihood, torch.zeros_like(masses, dtype=torch.bool), Parameters(merge_groups=merge))
     return found.probabilities
 
@@ -162,6 +162,28 @@ def test_fragments_do_not_count_as_classes():
     merged, split = solve("evidence", tasks), solve("evidence", tasks, merge_groups=False)
     assert 1 <= float(merged.n_present.mean()) < float(split.n_present.mean())
     assert (merged.labels == tasks.query_labels).float().mean() >= (split.labels == tasks.query_labels).float().mean()
+
+
+# --- queries that come from elsewhere -------------------------------------------------------------------------------
+
+
+def test_queries_that_are_farther_than_left_out_examples_make_answers_less_sure():
+    means, labels = 2 * normal(1, 10, 80), torch.arange(10).repeat_interleave(4)
+    support, noise = means[:, labels] + normal(1, 40, 80, seed=1), normal(1, 60, 80, seed=2)
+    calibration = calibrate(Tasks.from_arrays(support, labels[None], support), Schedule())
+    found = []
+    for spread in (1, 2):
+        query = means[:, torch.arange(60) % 10] + spread**0.5 * noise
+        lengths = Distances(calibration).lengths(calibration.place(query))
+        sums = torch.stack([lengths**0, lengths, lengths**2], -1).sum(1)
+        found.append(float(groups.farther(sums, calibration)))
+    assert found[0] == 1
+    assert 1.5 < found[1] < 2  # the error of a prototype is as before
+    answers = [
+        solve("evidence", Tasks.from_arrays(support, labels[None], one)).probabilities[0, 0].amax()
+        for one in (query, torch.cat([query[:, :1], query[:, 1:] + 20], 1))
+    ]
+    assert answers[1] < answers[0]
 
 
 # --- other classifiers' likelihoods ---------------------------------------------------------------------------------

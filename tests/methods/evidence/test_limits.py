@@ -13,7 +13,7 @@ DOUBLED = {
         "_MOST_SAMPLES": 1024, "_MOST_FOR_METRIC": 512, "_NEWTON_STEPS": 16, "_REFIT_STEPS": 6, "_MOMENT_STEPS": 6,
         "_LEAST_SCATTER": 2e-6, "_LEAST_TRUST": 0.01, "_LESS": 1 - 2e-5,
     },
-    f"{CALIBRATION}.first_step": {"_MOST_ROWS": 256, "_LEAST_REST": 0.1, "_CONSTANT": 2e-10, "_LONGEST": 2e3},
+    f"{CALIBRATION}.first_step": {"_MOST_ROWS": 256, "_CONSTANT": 2e-10, "_ROUNDING": 8, "_LONGEST": 2e3},
     f"{CALIBRATION}.temperature_scaling": {"_NEWTON_STEPS": 16, "_SMALLEST_SCALE": 0.2},
     f"{CALIBRATION}.tuning": {"_POWER_STEPS": 6, "_MOST_SAMPLES": 1024, "_MOST_LEVERAGE": 0.95},
     f"{EVIDENCE}.groups": {

@@ -1,13 +1,12 @@
 from .calibration import Calibration as Calibration
 from .calibration import Finish as Finish
-from .calibration import Growth as Growth
 from .calibration import LeftOut as LeftOut
 from .calibration import calibrate as calibrate
 from .calibration import calibrate_and_place as calibrate_and_place
+from .calibration import doubted as doubted
 from .constants import Constants as Constants
 from .first_step import FirstStep as FirstStep
 from .first_step import choose as choose
-from .first_step import growth_of as growth_of
 from .first_step import of_embeddings as of_embeddings
 from .scaling import QUERY_DEPENDENT as QUERY_DEPENDENT
 from .scaling import learn_scaling as learn_scaling

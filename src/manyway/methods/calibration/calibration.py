@@ -199,14 +199,9 @@ def _blocks(
     constants: Constants,
     precision: float | None = None,
     metric: bool = True,
-    growth: Growth | None = None,
     finish: Finish | None = None,
 ) -> Iterator[tuple[slice, Calibration]]:
-    """Calibrate some tasks at a time. A given precision is used as it is.
-
-    ``growth`` is given where the features were divided by a scale that was learned from the same support. ``finish``
-    changes the calibration of some tasks.
-    """
+    """Calibrate some tasks at a time. A given precision is used as it is. ``finish`` changes the calibration."""
     tasks = tasks[:1] if tasks.shared_support else tasks
     per_task = min(tasks.n_support, _MOST_SAMPLES) * (2 * tasks.n_features + 6 * tasks.n_classes)
     if metric:
@@ -219,20 +214,11 @@ def _blocks(
             some = replace(some, support_table=some.support, support_index=None, factor=None)
         moments = class_moments(some)
         samples = left_out_samples(some.support_labels, moments[1])
-        grown = None if growth is None else growth(block, samples)
-        one = calibrated(some, moments, samples, grown, constants, precision, metric)
+        one = calibrated(some, moments, samples, constants, precision, metric)
         yield block, one if finish is None else finish(one, some)
 
 
-Growth = Callable[[slice, Tensor], "Grown | None"]  # for some tasks and their samples [t, n] that are left out
 Finish = Callable[[Calibration, Tasks], Calibration]
-
-
-class Grown(NamedTuple):
-    """How features change when a sample is left out of the scales that they were divided by."""
-
-    factors: Tensor  # [t, n, d] what squared features are multiplied by
-    unit: Tensor  # [t] whether rows have unit length after that
 
 
 def left_out_samples(labels: Tensor, counts: Tensor) -> Tensor:
@@ -268,7 +254,6 @@ def calibrated(
     tasks: Tasks,
     moments: tuple[Tensor, Tensor, Tensor],
     samples: Tensor,
-    grown: Grown | None,
     constants: Constants,
     precision: float | None = None,
     metric: bool = True,
@@ -295,16 +280,15 @@ def calibrated(
         inner = Inner.of(residuals, offsets, left_out.labels)
     every = ceil(residuals.shape[1] / _MOST_FOR_METRIC)
     some = inner.some(every) if metric else inner  # a copy, because classifying may overwrite the others
-    if grown is None:
-        answers = left_out.classified(inner)
-    else:
-        rows = tasks.some_support(samples) - middle
-        answers = left_out.fitted(left_out.grown_distances(rows, residuals, offsets, grown))
-    losses, found, _, noise = answers
-    doubts = constants.few_features_doubt / (counts * (counts > 1) * tasks.n_classes).clamp_min(1)
-    power = (1 + doubts.clamp_max(1).mean(-1) * float(few)) ** -2
-    plain = replace(plain, precision=found, noise=noise, losses=losses, power=power)
+    losses, found, _, noise = left_out.classified(inner)
+    plain = replace(plain, precision=found, noise=noise, losses=losses)
     return _with_metric(plain, tasks, samples, residuals, some, left_out, constants) if metric else plain
+
+
+def doubted(counts: Tensor, constants: Constants) -> Tensor:
+    """[t] the power of answers that few left-out samples have taught, for classes with ``counts`` [t, k]."""
+    doubts = constants.few_features_doubt / (counts * (counts > 1) * counts.shape[1]).clamp_min(1)
+    return (1 + doubts.clamp_max(1).mean(-1)) ** -2
 
 
 def _spreads(totals: Tensor, prototypes: Tensor, counts: Tensor, constants: Constants) -> tuple[Tensor, Tensor]:
@@ -392,7 +376,6 @@ def _with_metric(
         precision=plain.precision * (best.precision / answers.precision).where(kept, 1.0),
         shrinkage=shrinkage,
         noise=plain.noise * (best.noise / answers.noise).where(kept, 1.0),
-        # What the plain distance gains from scales that were learned with the left-out samples, the metric gains too.
         losses=plain.losses[:, ::every] - gains.where(kept.unsqueeze(-1), 0.0),
     )
 
@@ -483,37 +466,10 @@ class LeftOut:
         # Own prototypes have n−1 samples here. For queries they have n, and that much less error.
         return Answers(losses, precision * self._gain, terms.spread, self._noise(terms.own))
 
-    def fitted(self, distances: Tensor) -> Answers:
-        """Classify every sample by unbiased squared distances [t, n, k]."""
-        own = distances.gather(-1, self.labels.unsqueeze(-1)).squeeze(-1)
-        start = self.usual if self.given is None else self.given / self._gain
-        found = self._fit(distances, own, start, _NEWTON_STEPS if self.given is None else 0)
-        losses = self._losses(distances, own, found)
-        return Answers(losses, found * self._gain, torch.ones_like(found), self._noise(own))
-
     def _losses(self, distances: Tensor, own: Tensor, precision: Tensor) -> Tensor:
         """[t, n] weighted cross-entropies."""
         scores = distances * precision.mul(-0.5).view(-1, 1, 1)
         return (scores.logsumexp(-1) + 0.5 * precision.unsqueeze(-1) * own) * self.usable
-
-    def grown_distances(self, samples: Tensor, residuals: Tensor, prototypes: Tensor, grown: Grown) -> Tensor:
-        """[t, n, k] unbiased squared distances of samples [t, n, d] to prototypes [t, k, d] without them, where squared
-        features grow as a sample is left out.
-
-        Rows of unit length keep it: the sample by its own growth, prototypes by that of an average row.
-        """
-        g, squares = grown.factors, samples.square()
-        average = squares.mean(1, keepdim=True)
-        mine = (squares.sum(-1) / (g * squares).sum(-1)).sqrt()
-        theirs = (average.sum(-1) / (g * average).sum(-1)).sqrt()
-        mine, theirs = (torch.where(grown.unit.unsqueeze(-1), one, 1.0).unsqueeze(-1) for one in (mine, theirs))
-        others = samples - residuals * (self.own_counts / self._others).unsqueeze(-1)  # the own mean without the sample
-        own = (g * (samples * mine - others * theirs).square()).sum(-1) - self.scatter.unsqueeze(-1) / self._others
-        distances = (g * squares).sum(-1, keepdim=True) * mine.square()
-        distances = distances - 2 * mine * theirs * ((g * samples) @ prototypes.mT)
-        bias = (self.scatter.unsqueeze(-1) / self.counts).unsqueeze(1)
-        distances += theirs.square() * (g @ prototypes.square().mT) - bias
-        return distances.scatter_(-1, self.labels.unsqueeze(-1), own.unsqueeze(-1))
 
     def distances(self, samples: Tensor, prototypes: Tensor) -> Tensor:
         """[t, n, k] unbiased squared distances of samples [t, n, d] to prototypes [t, k, d] without them."""
@@ -536,6 +492,10 @@ class LeftOut:
             part, own = part / rest, own / rest
         own = own * farther.square()
         found = (own / farther * self.usable).sum(-1) / self.usable.sum(-1).clamp_min(1)
+        # The only sample of a category is as far as the metric lets it be. All others would seem to lie in the middle,
+        # where S/n, which is S/(n−1) for the own class, decides. Of normal features the mean is below twice the median.
+        middle = (own / farther).where(self.usable > 0, torch.nan).nanmedian(-1).values.nan_to_num(torch.inf)
+        found = torch.minimum(found, 2 * middle)
         found = found.clamp_min(torch.finfo(own.dtype).eps * self.scatter)  # copies have none, and rounding errors
         stretch = torch.ones_like(found) if spread is None else spread / found
         column = stretch.unsqueeze(-1)

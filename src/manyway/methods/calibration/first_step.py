@@ -31,12 +31,8 @@ must differ far more than by chance: var(ln o) − ψ'(m/2) > 2, and by three st
 for features of which many matter: (Σ o)²/Σ o² ≥ 8. One example per class has no other choice.
 
 **What leaving out says.** Each of the four ways is calibrated with its metric. The one with the smallest cross-entropy
-of left-out samples is taken where its gain over what can be seen exceeds two standard errors. A sample that is left out
-must not have a part in the scales either: without it, squared features of column j are
-
-    g_j = (o_j⁻ / o_j)^(λ−κ) · (s_j⁻ / s_j)^(−λ)
-
-times as large, with the variances without the sample, o_j⁻ and s_j⁻ (see ``LeftOut.grown_distances``).
+of left-out samples is taken where its gain over what can be seen exceeds two standard errors. Left-out samples have a
+part in the scales; without it tables of few examples were labelled no better, and their claims were too low.
 
 Features like those of a neural network, of which many matter (at least 32) and whose variances differ little
 (var(ln o) − ψ' ≤ 1), always keep unit length: no other way was better on any of five sets, and nothing is to be tried.
@@ -48,13 +44,12 @@ experiments", Statistical Applications in Genetics and Molecular Biology, 2004.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
 from manyway.core import Scaling, Scalings, Tasks, apply, class_moments, class_sums, dense, level, rowwise, unit
-from manyway.methods.calibration.calibration import Grown, Growth, calibrated, left_out_samples
+from manyway.methods.calibration.calibration import calibrated, left_out_samples
 from manyway.methods.calibration.constants import Constants
 from manyway.methods.calibration.metric import rows_of
 
@@ -63,9 +58,9 @@ _UNIT, _COLUMNS, _BOTH = 1, 2, 3
 _MOST_ROWS = 128  # evenly spaced samples that show how the features look
 _TASK_NUMBERS = 1 << 24  # tasks are tried in blocks of about this many numbers
 _SMALL = 1 << 20  # numbers of tasks for which all ways are tried at once: the calls take longer than the work
-_LEAST_REST = 0.05  # of a variance without one sample
 _LONGEST = 1e3  # the greatest length of a row of outliers
-_CONSTANT = 1e-10  # a column with this part of the largest variance is constant, but for rounding
+_CONSTANT = 1e-10  # a column with this part of its variance within classes is constant there, but for rounding
+_ROUNDING = 4  # a standard deviation of so many last digits of the middle is none
 
 
 @dataclass(frozen=True, eq=False)
@@ -77,6 +72,7 @@ class FirstStep:
     middle: Tensor  # [t, 1, d] what is subtracted then
     factor: Tensor  # [t, 1, d] what is multiplied then
     far: Tensor  # [t, 1, 1] scales from which on rows are longer than 1, where columns are divided by their scale
+    usual: Tensor  # [t] whether features look like embeddings, and are not few
 
     @property
     def unit(self) -> Tensor:
@@ -147,6 +143,7 @@ def choose(tasks: Tasks, constants: Constants, metric: bool = True) -> FirstStep
     way, usual = _seen(levelled, counts, chosen.middle, constants)
     base_mean = tasks.base_mean
     chosen = replace(chosen, way=way, far=constants.far_rows * chosen.far)
+    chosen = replace(chosen, usual=usual & (tasks.n_features > constants.few_features))
     which = (~usual).nonzero().squeeze(1)
     if len(which):
         at_once = max(1, _TASK_NUMBERS // (tasks.n_support * tasks.n_features))
@@ -174,7 +171,7 @@ def _unit_step(tasks: Tasks) -> tuple[FirstStep, Tasks, Tensor]:
     middle = means.sum(1, keepdim=True) / _like((counts > 0).sum(-1))
     way = torch.full_like(levels, _UNIT, dtype=torch.long)
     ones = torch.ones_like(middle), torch.ones_like(middle[..., :1])
-    return FirstStep(way, levels, middle, *ones), levelled, counts
+    return FirstStep(way, levels, middle, *ones, torch.ones_like(levels)), levelled, counts
 
 
 def _with_base_mean(step: FirstStep, base_mean: Tensor) -> FirstStep:
@@ -195,7 +192,7 @@ def _seen(tasks: Tasks, counts: Tensor, middle: Tensor, constants: Constants) ->
     rows = rows if tasks.factor is None else rows * tasks.factor
     weights = 1 / counts.gather(1, labels)
     overall = (weights / weights.sum(-1, keepdim=True)).unsqueeze(1) @ (rows - middle).square()
-    overall, varies = overall.squeeze(1), _varying(overall.squeeze(1))
+    overall, varies = overall.squeeze(1), _varying(overall, middle).squeeze(1)
     many = overall.sum(-1).square() / overall.square().sum(-1).clamp_min(torch.finfo(overall.dtype).tiny)
     freedom = _freedom(weights)
     unequal = _variance(overall.clamp_min(torch.finfo(overall.dtype).tiny).log(), varies) - _chance(freedom)
@@ -207,9 +204,9 @@ def _seen(tasks: Tasks, counts: Tensor, middle: Tensor, constants: Constants) ->
     return way, (many >= constants.usual_columns) & (unequal <= constants.usual_unequal)
 
 
-def _varying(variances: Tensor) -> Tensor:
-    """[…, d] whether a column is not constant."""
-    return variances > _CONSTANT * variances.amax(-1, keepdim=True)
+def _varying(variances: Tensor, middle: Tensor) -> Tensor:
+    """[t, 1, d] whether a column is not constant but for rounding; other columns may have far larger numbers."""
+    return variances > (_ROUNDING * torch.finfo(middle.dtype).eps * middle).square()
 
 
 def _variance(values: Tensor, which: Tensor) -> Tensor:
@@ -229,55 +226,35 @@ def _freedom(weights: Tensor) -> Tensor:
     return (weights.sum(-1).square() / weights.square().sum(-1) - 1).clamp_min(0.1)
 
 
-class Scales(NamedTuple):
-    """The scales of columns, and what they are made of."""
+def reciprocal_scales(rows: Tensor, middle: Tensor, labels: Tensor, counts: Tensor) -> Tensor:
+    """[t, 1, d] 1/scale of columns, and 0 for constant ones; rows [t, s, d] are relative to their middle [t, 1, d].
 
-    factor: Tensor  # [t, 1, d] the reciprocal scale; 0 for constant columns
-    overall: Tensor  # [t, 1, d] o
-    within: Tensor  # [t, 1, d] s
-    differ: Tensor  # [t, 1, 1] κ
-    trust: Tensor  # [t, 1, 1] λ
-    freedom: int  # f
+    They have labels [t, s], of classes with counts [t, k].
+    """
+    n_classes, weights = counts.shape[1], 1 / counts.gather(1, labels)
+    residuals = rows - rows_of(_means(rows, labels, n_classes), labels)
+    freedom = rows.shape[1] - n_classes
+    overall = (weights / weights.sum(-1, keepdim=True)).unsqueeze(1) @ rows.square()
+    within = residuals.square().sum(1, keepdim=True) / max(freedom, 1)
+    varies = _varying(overall, middle)
+    both = varies & (within > _CONSTANT * overall)
+    tiny = torch.finfo(rows.dtype).tiny
+    ratios = (within.clamp_min(tiny).log() - overall.clamp_min(tiny).log()) * both
+    number = both.sum(-1, keepdim=True)
+    mean = ratios.sum(-1, keepdim=True) / number.clamp_min(1)
+    logs = overall.clamp_min(tiny).log()
+    usual = (logs * varies).sum(-1, keepdim=True) / varies.sum(-1, keepdim=True).clamp_min(1)
 
-    @staticmethod
-    def of(rows: Tensor, residuals: Tensor, weights: Tensor, n_classes: int) -> Scales:
-        """From rows [t, s, d] relative to their middle, to their class means, and their weights [t, s]."""
-        freedom = rows.shape[1] - n_classes
-        overall = (weights / weights.sum(-1, keepdim=True)).unsqueeze(1) @ rows.square()
-        within = residuals.square().sum(1, keepdim=True) / max(freedom, 1)
-        varies = _varying(overall)
-        both = varies & (within > _CONSTANT * overall)
-        tiny = torch.finfo(rows.dtype).tiny
-        ratios = (within.clamp_min(tiny).log() - overall.clamp_min(tiny).log()) * both
-        number = both.sum(-1, keepdim=True)
-        mean = ratios.sum(-1, keepdim=True) / number.clamp_min(1)
-        logs = overall.clamp_min(tiny).log()
-        usual = (logs * varies).sum(-1, keepdim=True) / varies.sum(-1, keepdim=True).clamp_min(1)
+    def beyond_chance(values: Tensor, which: Tensor, freedom: Tensor) -> Tensor:
+        """[t, 1, 1] the part of the variance of logarithms [t, 1, d] that is not chance."""
+        by_chance = _chance(freedom).view(-1, 1, 1)
+        return (1 - by_chance / _variance(values, which).unsqueeze(-1).clamp_min(tiny)).clamp(0, 1)
 
-        def beyond_chance(values: Tensor, which: Tensor, freedom: Tensor) -> Tensor:
-            """[t, 1, 1] the part of the variance of logarithms [t, 1, d] that is not chance."""
-            by_chance = _chance(freedom).view(-1, 1, 1)
-            return (1 - by_chance / _variance(values, which).unsqueeze(-1).clamp_min(tiny)).clamp(0, 1)
-
-        differ = beyond_chance(logs, varies, _freedom(weights))
-        trust = beyond_chance(ratios, both, torch.full_like(weights[:, 0], max(freedom, 1)))
-        trust = trust * ((number > 2) & (freedom > 0))
-        logs = usual + differ * (logs - usual) + trust * (ratios - mean) * both
-        return Scales((-0.5 * logs).exp() * varies, overall, within, differ, trust, freedom)
-
-    def growth(self, rows: Tensor, residuals: Tensor, weights: Tensor, own_counts: Tensor) -> Tensor:
-        """[t, n, d] g for samples with rows and residuals [t, n, d].
-
-        ``weights`` [t, n] is their part of all weights, ``own_counts`` [t, n] the number of samples of their class.
-        """
-        part = weights.unsqueeze(-1)
-        tiny = torch.finfo(rows.dtype).tiny
-        overall = 1 - part / (1 - part) * rows.square() / self.overall.clamp_min(tiny)
-        overall = overall.clamp_min(_LEAST_REST) / (1 - part)
-        farther = (own_counts / (own_counts - 1).clamp_min(1)).unsqueeze(-1)
-        within = 1 - farther * residuals.square() / (self.freedom * self.within).clamp_min(tiny)
-        within = within.clamp_min(_LEAST_REST) * (self.freedom / max(self.freedom - 1, 1))
-        return overall ** (self.trust - self.differ) * within ** (-self.trust)
+    differ = beyond_chance(logs, varies, _freedom(weights))
+    trust = beyond_chance(ratios, both, torch.full_like(weights[:, 0], max(freedom, 1)))
+    trust = trust * ((number > 2) & (freedom > 0))
+    logs = usual + differ * (logs - usual) + trust * (ratios - mean) * both
+    return (-0.5 * logs).exp() * varies
 
 
 def _tried(
@@ -287,21 +264,19 @@ def _tried(
     n_tasks, n_classes = counts.shape
     samples, raw_middle = left_out_samples(labels, counts), _means(support, labels, n_classes).mean(1, keepdim=True)
     levelled = torch.where(_like(seen.levels), level(support), support) - seen.middle
-    scales, grown = _left_out_scales(levelled, labels, counts, samples)
     of = torch.arange(n_tasks, device=counts.device).repeat(len(WAYS))  # way after way, as tasks
     way, steps = torch.arange(len(of), device=of.device).div(n_tasks, rounding_mode="floor"), seen[of]
     middle = torch.where(_like(way > 0), steps.middle, raw_middle[of])
-    factor = torch.where(_like(way >= _COLUMNS), scales.factor[of], 1.0)
+    factor = torch.where(_like(way >= _COLUMNS), reciprocal_scales(levelled, seen.middle, labels, counts)[of], 1.0)
     steps = replace(steps, way=way, levels=steps.levels & (way > 0), middle=middle, factor=factor)
     best = seen.way
     if support.shape[1] > n_classes:
         losses, at_once = [], len(of) if support.numel() < _SMALL else n_tasks
         for first in range(0, len(of), at_once):
             step, which = steps[first : first + at_once], of[:at_once]
-            rows, growth = step(support[which]), torch.where(_like(step.scaled), grown[which], 1.0)
+            rows = step(support[which])
             one = Tasks(rows, None, labels[which], rows[:, :0], None, n_classes)
-            given = class_moments(one), samples[which], Grown(growth, step.unit)
-            losses.append(calibrated(one, *given, constants, metric=metric).losses)
+            losses.append(calibrated(one, class_moments(one), samples[which], constants, metric=metric).losses)
         stacked = torch.cat(losses).view(len(WAYS), n_tasks, -1)
         own = stacked.gather(0, seen.way.view(1, -1, 1).expand(1, -1, stacked.shape[-1]))
         gains, z, n = own - stacked, constants.way_gain, samples.shape[1]
@@ -320,30 +295,3 @@ def _means(rows: Tensor, labels: Tensor, n_classes: int) -> Tensor:
     """[t, k, d] class means of rows [t, s, d]."""
     sums, counts = class_sums(Tasks(rows, None, labels, rows[:, :0], None, n_classes))
     return sums / counts.unsqueeze(-1)
-
-
-def _left_out_scales(rows: Tensor, labels: Tensor, counts: Tensor, samples: Tensor) -> tuple[Scales, Tensor]:
-    """The scales of rows [t, s, d] relative to their middle, and g [t, n, d] of samples [t, n] that are left out."""
-    n_classes, own_counts = counts.shape[1], counts.gather(1, labels)
-    residuals = rows - rows_of(_means(rows, labels, n_classes), labels)
-    scales = Scales.of(rows, residuals, 1 / own_counts, n_classes)
-    own_counts = own_counts.gather(1, samples)
-    parts = 1 / (own_counts * n_classes)
-    return scales, scales.growth(rows_of(rows, samples), rows_of(residuals, samples), parts, own_counts)
-
-
-def growth_of(tasks: Tasks, step: FirstStep) -> Growth | None:
-    """What ``calibrate`` must know of scales that were learned from the same support; None where there are none."""
-    if tasks.n_support == tasks.n_classes or not bool(step.scaled.any()):
-        return None
-    shared = tasks.shared_support
-
-    def growth(block: slice, samples: Tensor) -> Grown:
-        if shared:  # one row serves all tasks, also where scaling gave each a support of its own
-            block, samples = slice(1), samples[:1]
-        one, some = tasks[block], step[block]
-        rows = torch.where(_like(some.levels), level(one.support), one.support) - some.middle
-        factors = _left_out_scales(rows, one.support_labels, class_sums(one)[1], samples)[1]
-        return Grown(torch.where(_like(some.scaled), factors, 1.0), some.unit & some.scaled)
-
-    return growth

@@ -230,25 +230,28 @@ class SumGroups:
     """The work that sums the queries of some groups [t, g].
 
     The sums are Σ u z of the members [t, g, d], as if no label were known; Σ u z [t, g, d] and Σ u [t, g] of the
-    queries whose label is not known; and ``Groups.names`` and ``Groups.own``.
+    queries whose label is not known; ``Groups.lengths``, of every so many queries; ``Groups.names`` and ``Groups.own``.
     """
 
     classes: Tensor
     slopes: Slopes
+    stride: int
 
     def __call__(self, part: Part) -> Sums:
-        u = columns_of(part.u, self.classes)
+        u, some = columns_of(part.u, self.classes), part.every(self.stride)
+        far = part.of.lengths(some.placed)
+        lengths = (torch.stack([torch.ones_like(far), far, far.square()], -1) * (1 - some.unknown).unsqueeze(-1)).sum(1)
         if not part.any_known:
             sums = u.mT @ part.placed
             nothing = sums.new_zeros(len(u), 0, part.u.shape[-1])
-            return Sums((sums, sums, u.sum(1), nothing, nothing))
+            return Sums((sums, sums, u.sum(1), lengths, nothing, nothing))
         members, free = columns_of(part.members(self.slopes), self.classes), u * part.free
         # A group of class k contains no query of another class, so each known query of another class multiplies its
         # likelihood by 1 − u. Up to a number per group, this is to divide the likelihood of the query's class by it.
         known = known_classes(part.known, part.u)
         names = -(log_remainders(members).mT @ known)
         own = members.mT @ ((part.of.without_known(part.likelihood, part.known) - part.likelihood) * known)
-        return Sums((members.mT @ part.placed, free.mT @ part.placed, free.sum(1), names, own))
+        return Sums((members.mT @ part.placed, free.mT @ part.placed, free.sum(1), lengths, names, own))
 
 
 class Groups(NamedTuple):
@@ -259,6 +262,7 @@ class Groups(NamedTuple):
     classes: Tensor  # [t, g] the classes with a group of more than one query, and others where a task has fewer
     members: Presence  # as if no label were known
     sums: Tensor  # [t, g, d] of the members
+    lengths: Tensor  # [t, 3] the number of queries, and the sums of distances to their prototypes and of their squares
     names: Tensor  # [t, g, k] what known labels say about the class of a group; [t, 0, k] where none is known
     own: Tensor  # [t, g, k] what Σ u ℓ gains where known queries are left out of their class; [t, 0, k] likewise
     updated: Updated
@@ -287,11 +291,12 @@ class Groups(NamedTuple):
             members = Presence.of_products(masses, log_absent.exp())
         largest = torch.maximum(presence.masses, members.masses)
         classes = largest.topk(int((largest > 1).sum(1).max()), dim=1).indices
-        sums, free, masses, names, own = (one.to(like) for one in queries.each(SumGroups(classes, slopes)).values)
+        work = SumGroups(classes, slopes, stride(queries.n_query))
+        sums, free, masses, lengths, names, own = (one.to(like) for one in queries.each(work).values)
         weights = query_weights(presence.masses).gather(1, classes).to(like)
         weights = weights * float(queries.parameters.update_prototypes)
         updated = queries.of.updated(classes, free, masses, weights)
-        return Groups(presence, slopes, classes, members, sums, names, own, updated)
+        return Groups(presence, slopes, classes, members, sums, lengths, names, own, updated)
 
     def posterior(self, likelihood: Likelihood, known: Tensor, parameters: Parameters) -> GroupPosterior:
         """The posterior of the groups' classes; ``known`` [t, k] are the classes with a known query.
@@ -457,6 +462,20 @@ def powers(placed: Tensor, probabilities: Tensor, calibration: Calibration, sche
         prior = (log_power - centre) / schedule.one_shot_power_sd
         losses.append(entropy * found + 0.5 * prior.square())
     return log_powers[torch.stack(losses).argmin(0)].exp()
+
+
+def farther(lengths: Tensor, calibration: Calibration) -> Tensor:
+    """[t] r ≥ 1: how much farther queries are from their prototypes than members that are left out, squared.
+
+    Queries of another camera, font or year lie farther: their classes are as much wider, so that ℓ is to be divided by
+    r. It is the square of the mean distance less two standard errors: single outliers hardly change it, and it is 1
+    where that may be chance. The prototype is the nearest one, so that it errs below. ``lengths`` as in ``Groups``.
+    """
+    total, mean, square = lengths.unbind(-1)
+    mean, square = mean / total.clamp_min(1e-9), square / total.clamp_min(1e-9)
+    usual = calibration.noise / (2 * calibration.scatter.clamp_min(torch.finfo(mean.dtype).tiny))
+    spread = torch.maximum((square - mean.square()).clamp_min(0).sqrt(), usual)
+    return (mean - 2 * spread / total.clamp_min(1e-9).sqrt()).clamp_min(1).square()
 
 
 def _expected_accuracy(placed: Tensor, prototypes: Tensor, misfit: float, nothing: float) -> Tensor:

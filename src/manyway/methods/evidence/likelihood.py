@@ -153,6 +153,17 @@ class Distances:
         own, *others = (Linear(weights[0], biases[0]) for weights, biases in products)
         return own._replace(others=tuple(others))
 
+    def lengths(self, placed: Tensor) -> Tensor:
+        """[t, b] distances of placed rows to the nearest prototype, relative to those of members that are left out.
+
+        The squared distance of a member from the mean of n samples is S(1 + 1/n) on average.
+        """
+        calibration = self.calibration
+        nearest = calibration.squared_distances(placed).min(-1)
+        errors = (1 / calibration.counts).expand(len(placed), -1).gather(1, nearest.indices)
+        scatter = calibration.scatter.clamp_min(torch.finfo(placed.dtype).tiny).unsqueeze(-1)
+        return ((nearest.values / scatter + errors) / (1 + errors)).clamp_min(0).sqrt()
+
     def nearness(self, placed: Tensor, others: Tensor, steepness: float) -> Tensor:
         """[t, n, m] from 0 to 1: how much placed queries [t, n, d] and others [t, m, d] are alike."""
         apart = squared_distances(placed, others) / (2 * self.calibration.scatter.clamp_min(1e-30).view(-1, 1, 1))
@@ -254,6 +265,9 @@ class Scores:
     def updated(self, classes: Tensor, sums: Tensor, masses: Tensor, weights: Tensor) -> Updated:
         one = sums.new_ones(1, 1, 1)
         return Updated(classes[:, :0], sums[:, :0], weights[:, :0], masses[:, :0], one, one)
+
+    def lengths(self, placed: Tensor) -> Tensor:
+        return torch.zeros_like(placed[..., 0])
 
     def nearness(self, placed: Tensor, others: Tensor, steepness: float) -> Tensor:
         return placed.new_ones(1, placed.shape[1], others.shape[1])

@@ -22,7 +22,7 @@ import torch
 from torch import Tensor
 
 from manyway.core import Scaling, Scalings, Tasks, apply, class_sums, effective_number, extent_of, level
-from manyway.methods.calibration import Calibration, FirstStep, Growth, choose, growth_of, learn_scaling, of_embeddings
+from manyway.methods.calibration import Calibration, FirstStep, choose, learn_scaling, of_embeddings
 from manyway.methods.evidence.likelihood import moved
 from manyway.methods.evidence.schedule import Parameters, Schedule
 
@@ -38,7 +38,6 @@ class Named:
     included: bool  # whether the names are among the examples
     alone: Tensor  # [t, k] whether a class has a name only, and others have examples
     schedule: Schedule
-    growth: Growth | None = None  # what the calibration must know of the scaling
 
     def with_names(self, calibration: Calibration, placed: Tensor) -> Calibration:
         """The calibration with prototypes that have taken in the names.
@@ -86,7 +85,7 @@ def named(tasks: Tasks, parameters: Parameters, proportions: Tensor) -> Named:
         if scale == "auto":
             items = replace(items, pile=None)
             step = choose(items, parameters.constants, parameters.metric)
-            return Named(step.apply(items), step, *none, growth_of(items, step))
+            return Named(step.apply(items), step, *none)
         scalings = learn_scaling(items, scale)
         return Named(apply(items, scalings), scalings.query, *none)
     vectors = vectors.expand(tasks.n_tasks, -1, -1)

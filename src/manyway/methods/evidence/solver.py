@@ -36,7 +36,7 @@ from torch import Tensor
 
 from manyway.core import Answered, Pile, Reading, Scaling, Solution, Sums, Tally, Tasks, class_sums, doubt, tally
 from manyway.errors import InputError
-from manyway.methods.calibration import Calibration, Finish, FirstStep, calibrate, calibrate_and_place, tuned
+from manyway.methods.calibration import Calibration, Finish, FirstStep, calibrate, calibrate_and_place, doubted, tuned
 from manyway.methods.calibration.scaling import QUERY_DEPENDENT
 from manyway.methods.evidence import groups as grouping
 from manyway.methods.evidence.blocks import InBlocks
@@ -254,10 +254,11 @@ def find(queries: Queries, *, one_shot: bool = False, with_objective: bool = Fal
     none = Blend.none(likelihood.counts)
     answer = Probabilities(groups.slopes, groups.updated, posterior, likelihood.counts.new_ones(1, 1, 1), none)
     if not parameters.precision and isinstance(likelihood, Distances):
-        power = likelihood.calibration.power
+        calibration = likelihood.calibration
+        power = calibration.power / grouping.farther(groups.lengths, calibration)
         if one_shot:
             placed, found_there = queries.each(TakeRows(grouping.stride(queries.n_query), answer)).values
-            power = grouping.powers(placed, found_there, likelihood.calibration, schedule)
+            power = grouping.powers(placed, found_there, calibration, schedule)
         answer = replace(answer, power=power.view(-1, 1, 1))
 
     present, alone = groups.presence.present, answer
@@ -479,9 +480,19 @@ class Placed(Learned):
 
 
 def _learned(found: Named, parameters: Parameters) -> Learned:
-    calibration = calibrate(found.tasks, *parameters.of_calibration, found.growth, finishing(found, parameters))
-    calibration = found.with_names(calibration, calibration.place(found.vectors))
-    return Learned(found.tasks, found.scaling, calibration, is_one_shot(found.tasks))
+    calibration = calibrate(found.tasks, *parameters.of_calibration, finishing(found, parameters))
+    return _with_power(found, calibration, calibration.place(found.vectors), parameters)
+
+
+def _with_power(found: Named, calibration: Calibration, names: Tensor, parameters: Parameters) -> Learned:
+    """What was learned, with placed names [t, k, d]; answers are less sure unless features look like embeddings."""
+    constants, scaling = parameters.constants, found.scaling
+    many = torch.full_like(calibration.power, found.tasks.n_features > constants.few_features, dtype=torch.bool)
+    power = doubted(calibration.examples, constants).where(
+        ~(scaling.usual if isinstance(scaling, FirstStep) else many), 1.0
+    )
+    calibration = found.with_names(replace(calibration, power=power), names)
+    return Learned(found.tasks, scaling, calibration, is_one_shot(found.tasks))
 
 
 def finishing(found: Named, parameters: Parameters) -> Finish | None:
@@ -515,9 +526,8 @@ def learn_and_place(tasks: Tasks, found: Named, parameters: Parameters) -> tuple
     if found.vectors.shape[1]:
         with_names = with_names.with_rows(with_names.support, torch.cat([with_names.query, found.vectors], 1))
     finish = finishing(found, parameters)
-    calibration, placed = calibrate_and_place(with_names, *parameters.of_calibration, found.growth, finish)
-    calibration = found.with_names(calibration, placed[:, tasks.n_query :])
-    return Learned(found.tasks, found.scaling, calibration, is_one_shot(found.tasks)), placed[:, : tasks.n_query]
+    calibration, placed = calibrate_and_place(with_names, *parameters.of_calibration, finish)
+    return _with_power(found, calibration, placed[:, tasks.n_query :], parameters), placed[:, : tasks.n_query]
 
 
 def place_once(tasks: Tasks, open_set: bool = False) -> Placed:
