@@ -48,3 +48,10 @@ def test_ways_are_chosen_alike_all_at_once_and_one_after_another(n_features, way
     last = together[-1]  # without negative values: powers are taken but for features as they are
     assert torch.equal(last.levels, last.way > 0)
     assert torch.equal(last.middle[last.way > 0], _unit_step(tables[-1])[0].middle[last.way > 0])
+
+
+def test_dead_units_of_a_network_do_not_make_it_a_table():
+    tasks = make_tasks(2, n_classes=5, n_features=80, shots=4)
+    few = torch.ones(80, dtype=tasks.support.dtype).index_fill(0, torch.tensor([3, 40]), 1e-7)
+    steps = [choose(tasks.with_rows(rows, tasks.query), Constants()) for rows in (tasks.support, tasks.support * few)]
+    assert all(bool(step.usual.all()) for step in steps)

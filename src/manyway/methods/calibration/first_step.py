@@ -59,7 +59,7 @@ _MOST_ROWS = 128  # evenly spaced samples that show how the features look
 _TASK_NUMBERS = 1 << 24  # tasks are tried in blocks of about this many numbers
 _SMALL = 1 << 20  # numbers of tasks for which all ways are tried at once: the calls take longer than the work
 _LONGEST = 1e3  # the greatest length of a row of outliers
-_CONSTANT = 1e-10  # a column with this part of its variance within classes is constant there, but for rounding
+_CONSTANT = 1e-10  # a part of a variance that is none, but for rounding
 _ROUNDING = 4  # a standard deviation of so many last digits of the middle is none
 
 
@@ -205,8 +205,13 @@ def _seen(tasks: Tasks, counts: Tensor, middle: Tensor, constants: Constants) ->
 
 
 def _varying(variances: Tensor, middle: Tensor) -> Tensor:
-    """[t, 1, d] whether a column is not constant but for rounding; other columns may have far larger numbers."""
-    return variances > (_ROUNDING * torch.finfo(middle.dtype).eps * middle).square()
+    """[t, 1, d] whether a column is not constant but for rounding; other columns may have far larger numbers.
+
+    Of many columns those of nearly no variance are dead units of a network.
+    """
+    usual = variances.median(-1, keepdim=True).values * (variances.shape[-1] > Constants.few_features)
+    rounding = (_ROUNDING * torch.finfo(middle.dtype).eps * middle).square()
+    return variances > torch.maximum(rounding, _CONSTANT * usual)
 
 
 def _variance(values: Tensor, which: Tensor) -> Tensor:
