@@ -13,8 +13,6 @@ from manyway import InputError
 from manyway.bench.records import Store
 from manyway.bench.runner import _on_dask, run_jobs
 
-distributed = pytest.importorskip("distributed", reason="needs dask.distributed: pip install manyway[dask]")
-
 pytestmark = pytest.mark.filterwarnings("ignore")  # Dask's own
 
 
@@ -49,6 +47,8 @@ def test_a_cluster_gives_the_same_result_also_when_a_worker_is_killed(tmp_path, 
 
 
 def test_a_block_that_is_handed_in_again_is_computed_again(cluster):
+    import distributed
+
     with distributed.Client(cluster) as client:
         pool = _on_dask(client)
         one, other = [pool.submit(uuid4) for _ in range(2)]
@@ -65,6 +65,7 @@ def test_a_failure_on_a_worker_is_reported_and_the_others_finish(tmp_path, worke
 
 
 def test_an_address_without_a_scheduler_is_one_sentence(tmp_path, monkeypatch):
+    pytest.importorskip("distributed", reason="needs dask.distributed: pip install manyway[dask]")
     data_folder_with_toy(tmp_path)
     monkeypatch.setattr("manyway.core.dask._PATIENCE", 0.5)
     with pytest.raises(InputError, match=r"No Dask scheduler answers at 'tcp://127\.0\.0\.1:9'"):

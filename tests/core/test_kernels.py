@@ -204,13 +204,12 @@ def test_the_loop_measures_its_reference_anew_when_logits_move_far():
     torch.testing.assert_close(got, expected, rtol=0, atol=1e-5)
 
 
-@pytest.mark.slow
 def test_skipping_iterations_that_repeat_changes_no_bit():
-    form = gram(make_tasks(n_tasks=1, n_query=6, n_classes=4))
+    form = gram(make_tasks(n_tasks=1, n_query=6, n_classes=4), scale=None)  # so far apart that they soon repeat
     results = []
     for skip in (True, False):
         given = (value.to(DEVICE) for value in (form.gram, form.cross, form.sum_norms, form.counts))
-        results.append(loop.iterate(*given, weight=1.0, eps=1e-6, max_iter=40, skip=skip)[0])
+        results.append(loop.iterate(*given, weight=1.0, eps=1e-6, max_iter=16, skip=skip)[0])
     assert torch.equal(*results)
 
 

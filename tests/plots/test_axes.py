@@ -14,11 +14,12 @@ from problems import make_tasks
 from manyway import InputError, SimpleShot, plot_k_eff, plot_presence, plot_reliability, solve
 
 mpl.use("Agg")
-from matplotlib import pyplot
 
 
 @pytest.fixture
 def ax():
+    from matplotlib import pyplot  # not while tests are collected, which every process does
+
     figure, axes = pyplot.subplots()
     yield axes
     pyplot.close(figure)
@@ -93,6 +94,8 @@ def test_without_matplotlib_there_is_one_sentence(monkeypatch):
 
 
 def test_without_axes_new_ones_are_made():
+    from matplotlib import pyplot
+
     drawn = plot_reliability([[0.9, 0.1]], [0])
     assert drawn.get_ylabel() == "accuracy"
     pyplot.close(drawn.figure)
