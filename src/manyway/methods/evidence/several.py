@@ -64,7 +64,15 @@ def _mixture(x: Tensor, own: Tensor, best: Tensor, absent: Tensor, likely: Tenso
     """[q, k] the probabilities of one task, from levelled log-odds [q, k] and the highest of each item [q, 3].
 
     ``own`` [q, k] are the log-odds of the classifier, ``absent`` [q, k] says which are taken for classes that the item
-    does not have, and ``likely`` [k] what is added to the log-odds of each class.
+    does not have, and ``likely`` [k] what is added to the log-odds of each class. With x the levelled log-odds,
+
+        ln f₀ = −½ ((max(x, m₀) − m₀) / s₀)² − ln s₀,   ln f₁ = −½ ((min(x, m₁) − m₁) / s₁)² − ln s₁:
+
+    both are flat on their outer side, so that f₁/f₀ never falls as x rises. m₀ is the median of absent classes, and s₀
+    follows from a high quantile. m₁ and s₁ are the mean and deviation of the highest x of each item, weighted by
+    how probable it is that the item has that class, with a few items of usual values; m₁ is then lowered for further
+    classes of an item. After EM the log-odds are tempered, and at most so much above those of the classifier
+    (``several_most``).
     """
     values = x[absent].sort().values
     (quantile, deviations), (usual, spread, worth) = constants.several_tail, constants.several_sure
