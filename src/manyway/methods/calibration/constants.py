@@ -15,7 +15,7 @@ class Constants:
     # The standard deviation of the excess of a sample over its class (see `noise` in `calibration`), in units of the
     # scatter, where no class has two examples to learn it from. 0.2 to 0.4 with five; less, because the scatter is then
     # guessed high.
-    one_shot_noise: float = 0.16
+    one_shot_noise: float = 0.17
     # Standard deviation of the log-normal prior of the precision. A few dozen left-out samples outweigh it.
     precision_prior_sd: float = 0.5
     # The same with few features, which have no usual precision; and the number of left-out samples below which

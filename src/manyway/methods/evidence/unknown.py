@@ -34,8 +34,8 @@ of prototypes and metric, and b is the part of them that is independent (``indep
 unknown queries stays without. A query is answered as unknown where that is more probable than any class, in a batch
 that probably has some.
 
-The left-out examples have chosen the metric too, and few of them may be alike by chance: σ is multiplied by 1 + 5/N,
-and is at least S √(2/d), that of d normal features.
+Few left-out examples may be alike by chance: σ is at least S √(2/d), that of d normal features. With few features they
+have chosen metric and first step too: there σ is multiplied by 1 + 5/N.
 
 With one example per class no sample can be left out. S is then taken from the distances between the K prototypes,
 which are N, and the margin counts a ln(e⁻ᵍ + ε), which is cautious.
@@ -230,8 +230,7 @@ def _similarity(placed: Tensor, calibration: Calibration, schedule: Schedule) ->
     """
     scatter, precision = calibration.scatter.view(-1, 1, 1), calibration.precision.view(-1, 1, 1)
     distances = distances_between(placed)
-    own = torch.eye(distances.shape[-1], dtype=torch.bool, device=placed.device)
-    copies = own | (distances <= copy_distance(2 * calibration.scatter, placed.shape[-1], schedule))
+    copies = distances <= copy_distance(2 * calibration.scatter, placed.shape[-1], schedule)  # itself included
     share = 1 / copies.sum(-1).to(placed)
     distances = torch.where(copies, 2 * scatter, distances)  # of two samples of a class
     similarity = _overlap(distances.mul_(-0.5 * precision).softmax(-1))
@@ -299,7 +298,8 @@ class Scales:
         errors, (n_classes, n_features) = (1 / calibration.counts).mean(-1, keepdim=True), calibration.offsets.shape[1:]
         number = (calibration.examples - 1).clamp_min(0).sum(-1, keepdim=True)
         number = torch.where(number > 0, number, n_classes)
-        noise = torch.maximum(noise, scatter * sqrt(2 / n_features)) * (1 + schedule.few_features_doubt / number)
+        doubt = schedule.few_features_doubt if n_features <= schedule.few_features else 0.0
+        noise = torch.maximum(noise, scatter * sqrt(2 / n_features)) * (1 + doubt / number)
         excess = (apart.unsqueeze(-1) - 2 * errors * scatter).clamp_min(0)
         distinct = (excess / (noise * (1 + errors)).clamp_min(torch.finfo(excess.dtype).tiny)).clamp_max(1)
         return Scales(scatter, noise, excess, distinct, number, schedule)
