@@ -37,8 +37,8 @@ say how sharp their posteriors should be, and a real classifier is not trusted b
    classifier's answer (`held`). Evidence gathers the items that are scattered over many classes. It never moves an item
    to a class of which the classifier is less sure in its surest items than of the one that it comes from: some classes
    take what a classifier does not know, a little of everything, and no item for certain. Nor is a class of three
-   items or more, by the sum of z, dissolved into one that is not twice as large: which of the two is right? Both are
-   measured without what unlike items agree on: a class that is only preferred is neither sure nor large.
+   items or more, by the sum of z, dissolved into one that is not twice as large: which of the two is right? Sizes
+   are without what unlike items agree on: a class that is only preferred is not large.
 
 Up to 512 items are used to learn this, evenly spaced; of more than 512 classes fewer.
 """
@@ -311,10 +311,10 @@ def _learn(
     one, (least, most, times) = popular.new_ones(1, 1, 1), constants.scores_share
     share = torch.minimum((1 - independent).clamp(least, most), times * (1 - independent)) * helped * (not said)
     offset = (popular + likely - temperature * likely).view(1, 1, -1)
-    kept, free = held((z / sharp).softmax(-1), constants), z - agreed
-    peak = (free / sharp).softmax(-1).topk(min(constants.scores_surest, len(z)), 0).values.mean(0)
+    own = (z / sharp).softmax(-1)
+    kept, peak = held(own, constants), own.topk(min(constants.scores_surest, len(own)), 0).values.mean(0)
     rules = popular.new_tensor([constants.scores_surer, *constants.scores_larger])
-    wide = (each.view(1, 1, -1) for each in (kept, peak, right(free.softmax(-1)), rules))
+    wide = (each.view(1, 1, -1) for each in (kept, peak, right((z - agreed).softmax(-1)), rules))
     blend = Blend(temperature * one, offset, one / sharp, share * one, independent.view(1), *wide)
     return (sharp, taught, torch.cat([likely - popular / temperature, 1 / temperature.view(1)]), blend)
 
