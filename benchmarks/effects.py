@@ -163,7 +163,7 @@ def by_itself(tasks: Tasks) -> Tasks:
 
 
 UNKNOWN = {"n_query": 50, "n_unknown": 25}
-COUNTED = "presence|evenness|fewer|more|shares|unseen"
+COUNTED = "presence|list_|evenness|fewer|more|shares"
 SEARCHED = "anneal|agreement|many_classes|n_alphas|least_(total_)?alpha|most_alpha|shared_error|most_groups"
 SCALED = "few_|far_rows|little|many_co|metric|shrink|precision_prior|unequal|least_freedom|usual|way"
 JUDGED = "unknown|none_|odd|one_shot_(within|noise)"
@@ -208,7 +208,7 @@ SITUATIONS: Mapping[str, tuple[str, Situation]] = {
     ),
     "scores and a list": ("scores_(short|miss|lack)", Situation({"k_eff": 20}, asked=with_list)),
     "several classes per item": ("several", Situation({}, asked=by_itself)),
-    "three copies of each": ("near_copy|copies|most_copies", Situation({"n_query": 25}, drawn=copied)),
+    "three copies of each": ("near_copy|copies", Situation({"n_query": 25}, drawn=copied)),
     "a review": ("steep|repaired|known", Situation({"shots": 2, "k_eff": 10}, review=True)),
 }
 

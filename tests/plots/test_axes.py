@@ -34,8 +34,7 @@ def test_presence_shows_the_most_probable_classes_first(ax):
         presence=np.array([0.1, 0.9, 0.5]),
         classes=np.array(["ant", "bee", "cow"]),
         present=lambda rate: [torch.tensor([1])] if rate == 0.2 else [],
-        n_present=1.5,
-        n_present_sd=0.3,
+        n_present_interval=torch.tensor([[1, 3]]),
     )
     assert plot_presence(result, top=2, ax=ax, error_rate=0.2, truth={"cow"}) is ax
     assert [bar.get_alpha() for bar in ax.patches] == [None, 0.35]  # listed classes are dark
@@ -43,7 +42,7 @@ def test_presence_shows_the_most_probable_classes_first(ax):
     assert names(ax) == ["bee", "cow"]
     assert [bar.get_width() for bar in ax.patches] == [0.9, 0.5]
     assert ax.yaxis_inverted()
-    assert ax.get_title() == "1.5 ± 0.6 classes occur (truth: 1)"  # two deviations
+    assert ax.get_title() == "1 to 3 classes occur (truth: 1)"
 
 
 def test_presence_of_an_inference_and_of_a_solution(ax):

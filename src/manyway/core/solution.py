@@ -263,7 +263,7 @@ class Solution:
     def present(self, error_rate: float | None = DEFAULT_RATE) -> list[Tensor]:
         """The classes of each task that occur among the queries, the most certain first.
 
-        The list is as long as it can be while at most ``error_rate`` of its classes are expected to be absent; see
+        Over many batches at most ``error_rate`` of the listed classes are absent; see
         ``manyway.core.presence.by_presence``.
 
         Parameters
@@ -304,7 +304,8 @@ class Solution:
     def _by_presence(self, error_rate: float | None) -> list[tuple[Tensor, int, int]]:
         if error_rate is not None and not 0 < error_rate < 1:
             raise InputError(f"error_rate is {error_rate}; it must be between 0 and 1, for example 0.05.")
-        return occurring.by_presence(self.presence, error_rate)
+        cost = torch.where(self.tallied.doubt.isfinite().any(-1), self.counting.scores_cost, self.counting.list_cost)
+        return occurring.by_presence(self.presence, cost, error_rate)
 
     @property
     def n_present(self) -> Tensor:
@@ -331,7 +332,7 @@ class Solution:
     def n_unseen(self) -> Tensor:
         """[t] how many further classes are expected to occur if sampling went on."""
         sizes = occurring.conditional_sizes(self.independent_presence, self.tallied.masses, self.copies)
-        return occurring.unseen(self.independent_presence, self.presence, sizes.to(self.presence), self.counting)
+        return occurring.unseen(self.independent_presence, self.presence, sizes.to(self.presence))
 
     @cached_property
     def review_scores(self) -> Tensor:

@@ -143,8 +143,7 @@ class Inference:
     def present(self, error_rate: float | None = DEFAULT_RATE) -> list[Any]:
         """The labels of the classes that occur, the most certain first: a list that can be signed.
 
-        It is as long as it can be while at most ``error_rate`` of its classes are expected to be absent. See
-        ``Solution.present``.
+        Over many batches at most ``error_rate`` of the listed classes are absent. See ``Solution.present``.
 
         Parameters
         ----------

@@ -24,7 +24,7 @@ def plot_presence(
 ) -> Any:
     """Bars of the probability that each class occurs in the batch, the most probable first; listed classes are dark.
 
-    The title is the number of classes that occur, with two standard deviations.
+    The title is the interval of the number of classes that occur, as in the summary of ``manyway label``.
 
     Parameters
     ----------
@@ -76,8 +76,8 @@ def plot_presence(
         ax.legend(frameon=False, loc="lower right")
     ax.set_yticks(places, [str(name) for name in names[order]])
     ax.invert_yaxis()
-    number, deviation = (float(np.ravel(_array(each))[0]) for each in (solution.n_present, solution.n_present_sd))
-    title = f"{number:.1f} ± {2 * deviation:.1f} classes occur" + f" (truth: {len(truth)})" * bool(truth)
+    low, high = _array(solution.n_present_interval).ravel().tolist()
+    title = f"{low if low == high else f'{low} to {high}'} classes occur" + f" (truth: {len(truth)})" * bool(truth)
     ax.set(xlim=(0, 1), xlabel="probability that the class is present", title=title)
     return ax
 

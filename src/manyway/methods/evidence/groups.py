@@ -45,7 +45,7 @@ from torch import Tensor
 
 from manyway.core import Sums, Tasks, effective_number
 from manyway.methods.calibration.calibration import Calibration, distances_between, squared_distances
-from manyway.methods.evidence.likelihood import Blend, Likelihood, Updated, columns_of, known_classes
+from manyway.methods.evidence.likelihood import Blend, Distances, Likelihood, Updated, columns_of, known_classes
 from manyway.methods.evidence.prior import Concentrations, Presence, Slopes, log_remainders, remainders
 from manyway.methods.evidence.queries import Held, Part, sample
 from manyway.methods.evidence.schedule import Parameters, Schedule, agreement
@@ -174,26 +174,29 @@ def single_queries(queries: Held) -> Tensor:
     return many & (gain < schedule.proportions_gain)
 
 
-def copies(queries: Held, schedule: Schedule) -> Tensor:
+def copies(queries: Held, schedule: Schedule, one_shot: bool) -> Tensor:
     """[t] how many near-copies queries have on average, themselves included.
 
     Of many queries a sample is compared, in which each copy stands for as many as were left out.
     """
     stride = ceil(queries.n_query / _MOST_COMPARED)
     placed = sample(queries, stride)[0]
-    limit = copy_distance(queries.of.usual_distance(placed), placed.shape[-1], schedule)
+    sure = not one_shot and isinstance(queries.of, Distances) and placed.shape[-1] > schedule.few_features
+    limit = copy_distance(queries.of.usual_distance(placed), placed.shape[-1], schedule, sure)
     near: Tensor = distances_between(placed[..., :: ceil(placed.shape[-1] / _MOST_FEATURES)]) <= limit
     if int(near.sum()) > near[..., 0].numel():  # distances in some features are no larger, and tell that none is near
         near = distances_between(placed) <= limit
     return (near.sum((1, 2)) / placed.shape[1] - 1).clamp_min(0).mul(stride).add(1)
 
 
-def copy_distance(usual: Tensor, n_features: int, schedule: Schedule) -> Tensor:
+def copy_distance(usual: Tensor, n_features: int, schedule: Schedule, sure: bool = False) -> Tensor:
     """[t, 1, 1] the squared distance below which two queries are near-copies, a part of that of two samples of a class.
 
     With few features samples are as near by chance, so that the part is smaller: its chance is that of 16 features.
+    Where the distance of two samples is ``sure`` (no guess from one example per class, and not made by the outliers of
+    a table) the part is its square root, so that the frames of a burst are copies.
     """
-    return (schedule.near_copy ** max(1.0, 16 / n_features) * usual).view(-1, 1, 1)
+    return (schedule.near_copy ** (0.5 if sure else max(1.0, 16 / n_features)) * usual).view(-1, 1, 1)
 
 
 def evidence_for_proportions(

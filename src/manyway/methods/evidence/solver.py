@@ -282,7 +282,7 @@ def find(queries: Queries, *, one_shot: bool = False, with_objective: bool = Fal
         more["tallied"] = tallies.alone._replace(surest=surest, doubt=unsure)
     at_least = labelled.masked_fill(some_known, 1)
     more["make_presence"] = lambda: torch.maximum(posterior.presence(present) * kept, at_least)
-    more["make_copies"], more["counting"] = (lambda: grouping.copies(queries, schedule)), schedule
+    more["make_copies"], more["counting"] = (lambda: grouping.copies(queries, schedule, one_shot)), schedule
     more["learned"] = {**likelihood.learned, **more.get("learned", {})}
     more["objective_parts"] = found.terms
     if isinstance(queries, InBlocks):
