@@ -131,9 +131,8 @@ def make_plan(
         # The same experiment has another key where another version of the method made it.
         new = [asked.model_copy(update={"key": ""}) for asked in experiments]
         sizes = {(asked.n_tasks, asked.seed) for asked in experiments}
-        for asked in (asked for plan in store.plans() if plan.name == name for asked in plan.experiments):
-            if (asked.n_tasks, asked.seed) in sizes and asked.model_copy(update={"key": ""}) not in new:
-                experiments.append(asked)
+        old = (asked for plan in store.plans() if plan.name == name for asked in plan.experiments)
+        experiments += [a for a in old if (a.n_tasks, a.seed) in sizes and a.model_copy(update={"key": ""}) not in new]
         order = [method for block in suite.blocks for method in block.methods]
         experiments.sort(key=lambda asked: order.index(asked.method) if asked.method in order else len(order))
     about: dict[str, Any] = {"suite": suite.name, "source": dict(suite.source), "override": wishes.override}

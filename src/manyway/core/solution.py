@@ -159,7 +159,7 @@ class Solution:
         -------
         Solution
         """
-        kept: dict[str, Any] = {make: self._later(name) for make, name in _LAZY.items()}
+        kept: dict[str, Any] = {make: partial(getattr, self, of) for make, of in _LAZY.items() if of in self._given}
         kept |= {name: getattr(self, name) for name in ("probabilities", "n_iter", "converged", "objective", "learned")}
         kept |= {name: getattr(self, name) for name in ("unknown", "unknown_groups", "unknown_medoids", "counting")}
         return Solution(**kept | values)
@@ -201,10 +201,6 @@ class Solution:
     def prototypes(self) -> Tensor | None:
         """[t, k, d] the class prototypes, in the feature scale that the method worked in; None if it has none."""
         return self._made("prototypes")
-
-    def _later(self, name: str) -> Callable[[], Tensor] | None:
-        """What computes a result that the method has, or that was computed before."""
-        return (lambda: cast(Tensor, getattr(self, name))) if name in self._given else None
 
     def _made(self, name: str) -> Tensor | None:
         make = self._make.pop(name, None)

@@ -220,3 +220,20 @@ def test_near_copies_are_the_same_whether_some_features_are_compared_first_or_al
         monkeypatch.setattr(groups, "_MOST_FEATURES", most)
         found.append(float(solve("evidence", tasks).copies))
     assert found == [repeats, repeats]
+
+
+@pytest.mark.parametrize("noise", [0.0, 0.05])
+def test_near_copies_of_examples_teach_nothing(noise):
+    """Left-out examples whose copies stay would say that samples of a class are alike, and all queries unknown."""
+    generator = torch.Generator().manual_seed(0)
+    means = torch.randn(12, 80, generator=generator)
+    support = (means[:, None] + torch.randn(12, 3, 80, generator=generator)).view(-1, 80)
+    query = means[:3].repeat(10, 1) + torch.randn(30, 80, generator=generator)
+    labels = torch.arange(12).repeat_interleave(3)
+    frames = support + noise * torch.randn(support.shape, generator=generator)
+    doubled = Tasks.from_arrays(torch.cat([support, frames])[None], labels.repeat(2)[None], query[None])
+    single = Tasks.from_arrays(support[None], labels[None], query[None])
+    for open_set in (False, True):
+        once, twice = (solve("evidence", tasks, open_set=open_set) for tasks in (single, doubled))
+        torch.testing.assert_close(twice.probabilities, once.probabilities)
+        assert (once.labels >= 0).all()

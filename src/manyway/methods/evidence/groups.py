@@ -189,6 +189,26 @@ def copies(queries: Held, schedule: Schedule, one_shot: bool) -> Tensor:
     return (near.sum((1, 2)) / placed.shape[1] - 1).clamp_min(0).mul(stride).add(1)
 
 
+def distinct(tasks: Tasks, schedule: Schedule) -> Tasks:
+    """The task with one example of each group of near-copies in a class.
+
+    A left-out example whose copy stays says that samples of a class hardly differ: answers would be too sure, and most
+    queries would seem unknown. Columns are divided by their scale, the half with small ones by the middle scale. Equal
+    rows of few features may be different items, and stay. So do those of several tasks, whose examples must be as many,
+    and of more classes or examples than are soon compared.
+    """
+    labels, few = tasks.support_labels[0], tasks.n_features <= schedule.few_features
+    order, counts = labels.argsort(stable=True), labels.bincount()
+    if few or len(tasks) > 1 or len(counts) > _MOST_COMPARED or not 1 < int(counts.max()) <= _MOST_COMPARED:
+        return tasks
+    rows, scale = tasks.support[0], tasks.support[0].std(0)
+    parts = torch.split((rows / scale.clamp_min(scale.median()))[order], counts[counts > 0].tolist())
+    near = copy_distance(2 * torch.stack([x.var(0).sum() for x in parts if len(x) > 1]).median(), len(scale), schedule)
+    kept = order[~torch.cat([(distances_between(x[None]) <= near)[0].tril(-1).any(1) for x in parts])].sort().values
+    some = tasks.with_rows(rows[None, kept], tasks.query, support_labels=labels[None, kept])
+    return some if len(kept) < len(labels) else tasks
+
+
 def copy_distance(usual: Tensor, n_features: int, schedule: Schedule, sure: bool = False) -> Tensor:
     """[t, 1, 1] the squared distance below which two queries are near-copies, a part of that of two samples of a class.
 

@@ -488,9 +488,8 @@ def _with_power(found: Named, calibration: Calibration, names: Tensor, parameter
     """What was learned, with placed names [t, k, d]; answers are less sure unless features look like embeddings."""
     constants, scaling = parameters.constants, found.scaling
     many = torch.full_like(calibration.power, found.tasks.n_features > constants.few_features, dtype=torch.bool)
-    power = doubted(calibration.examples, constants).where(
-        ~(scaling.usual if isinstance(scaling, FirstStep) else many), 1.0
-    )
+    usual = scaling.usual if isinstance(scaling, FirstStep) else many
+    power = torch.where(usual, 1.0, doubted(calibration.examples, constants))
     calibration = found.with_names(replace(calibration, power=power), names)
     return Learned(found.tasks, scaling, calibration, is_one_shot(found.tasks))
 
@@ -541,7 +540,7 @@ def place_once(tasks: Tasks, open_set: bool = False) -> Placed:
 def scaled(tasks: Tasks, parameters: Parameters) -> Named:
     """The tasks with scaled features, and the names of their classes, where they have any."""
     if tasks.n_support:
-        return named(tasks, parameters, guesses(tasks)[0])
+        return named(grouping.distinct(tasks, parameters.constants), parameters, guesses(tasks)[0])
     return named(tasks, parameters, first_proportions(replace(tasks, known=None), parameters))
 
 

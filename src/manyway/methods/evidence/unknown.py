@@ -94,9 +94,8 @@ class UnknownPosterior:
 
     def groups(self, placed: Tensor, found: Tensor) -> UnknownGroups:
         """The groups of the judged queries, given as placed [t, a, d] with class probabilities [t, a, k]."""
-        groups, medoids = groups_of(
-            self.similarity, self.said(self.unknown(placed, 0), found), self.schedule.odd_members
-        )
+        said = self.said(self.unknown(placed, 0), found)
+        groups, medoids = groups_of(self.similarity, said, self.schedule.odd_members)
         return UnknownGroups(self, groups, torch.where(medoids < 0, medoids, medoids * self.stride))
 
 
@@ -156,9 +155,8 @@ def judge(
     odd = 2 * schedule.odd_members * (scales.farthest(single[2]) / scales.excess(*single).clamp_min(1e-30)).clamp_max(1)
     correlation = schedule.shared_error + (1 / (calibration.counts + 1)).mean(-1)
     judged = _integrated(log_odds, odd, sizes, share, correlation, schedule)
-    return UnknownPosterior(
-        means, calibration.scatter.unsqueeze(-1) / sizes, calibration.precision, similarity, *judged, stride, schedule
-    )
+    error = calibration.scatter.unsqueeze(-1) / sizes
+    return UnknownPosterior(means, error, calibration.precision, similarity, *judged, stride, schedule)
 
 
 def judge_scores(likelihood: Tensor, assigned: Tensor, stride: int, schedule: Schedule) -> UnknownPosterior:
