@@ -54,6 +54,8 @@ from manyway.core.blocks import Answered
 DEFAULT_RATE = 0.05  # of a list, where nothing is said
 _CERTAIN = 1e-6  # what is as certain as this stays as it is: a known label needs no other evidence
 _SUREST = 1e-4  # no probability of a classifier says more
+_NARROW = 1e-3  # no margin of a classifier says more
+_LEAST_OTHERS = 0.05  # R where no other class occurs: keeps the distribution of sizes proper
 _NOTHING = 0.1  # so much of a class is none
 _ROUNDS = 2  # how often presence and sizes are brought into agreement; a third changes nothing
 
@@ -134,7 +136,7 @@ def tally(part: Answered) -> Tally:
 
 def doubt(first: Tensor, second: Tensor, constants: Counting) -> Tensor:
     """[t, k] from the sums of the highest and the second probabilities of the items that are given to each class."""
-    margin = torch.where(first > 0, second / first, 1.0).clamp_min(1e-3).log()  # no margin says more
+    margin = torch.where(first > 0, second / first, 1.0).clamp_min(_NARROW).log()
     return constants.scores_offset - constants.scores_margin * margin
 
 
@@ -183,8 +185,7 @@ def _size_evidence(sizes: Tensor, total: Tensor, presence: Tensor, evenness: tup
     """[t, k] ln P(size | occurs) − ln P(size | fragment)."""
     n = torch.maximum(total, sizes.amax(-1, keepdim=True)) + _CERTAIN
     beta = sizes.new_tensor(evenness).view(-1, 1, 1)
-    # β times the number of others; a little where no other class occurs, so that the distribution of sizes is proper
-    rest = beta * (presence.sum(-1, keepdim=True) - presence).clamp_min(0.05)
+    rest = beta * (presence.sum(-1, keepdim=True) - presence).clamp_min(_LEAST_OTHERS)  # β times the number of others
     none = _log_beta(beta, n + rest) - _log_beta(beta, rest)
     ways = torch.lgamma(n + 1) - torch.lgamma(sizes + 1) - torch.lgamma(n - sizes + 1)
     likely = ways + _log_beta(sizes + beta, n - sizes + rest) - _log_beta(beta, rest)

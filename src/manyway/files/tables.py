@@ -178,8 +178,7 @@ class Table:
     def _sign(self, wanted: Sequence[int]) -> str:
         """The decimal sign of texts that are numbers: what the table shows, else the one beside."""
         shown = self._shown(cell for at in wanted for cell in self.sample(at))
-        if self.beside is not None:
-            shown = shown or self.beside._shown(cell for at in wanted for cell in self._theirs(at))
+        shown = shown or (self.beside or self)._shown(cell for at in wanted for cell in self._theirs(at))
         if shown == "," and self.decimal == ".":
             self.decimal = ","
             self.notes.append(f"numbers in {Path(self.where).name} are read with a decimal comma")
@@ -190,7 +189,7 @@ class Table:
         texts = [cell for cell in cells if isinstance(cell, str) and not _THOUSANDS.fullmatch(cell)]
         if self.delimiter == "," or any("." in cell and text.is_number(cell) for cell in texts):
             return "."
-        return "," * any("," in cell and text.is_number(cell, ",") for cell in texts)
+        return "," if any("," in cell and text.is_number(cell, ",") for cell in texts) else ""
 
     def _theirs(self, at: int) -> list[Any]:
         """The first texts of the same column in the table beside."""

@@ -5,6 +5,7 @@ import torch
 
 from manyway import solve
 from manyway.core.tasks import Tasks
+from manyway.methods.calibration.constants import Constants
 from manyway.methods.calibration.first_step import reciprocal_scales
 from manyway.methods.evidence.schedule import Parameters
 from manyway.methods.evidence.solver import learn_before
@@ -89,7 +90,9 @@ def test_scales_that_differ_no_more_than_by_chance_are_one_scale():
     few, many = (torch.randn(1, n, 20, generator=generator) for n in (4, 400))
     unlike = many * torch.logspace(-2, 2, 20)
     few, many, unlike = (
-        reciprocal_scales(rows, 0 * rows[:, :1], torch.zeros(1, n, dtype=torch.long), torch.tensor([[n]]))[0, 0].log()
+        reciprocal_scales(rows, 0 * rows[:, :1], torch.zeros(1, n, dtype=torch.long), torch.tensor([[n]]), Constants())[
+            0, 0
+        ].log()
         for rows, n in ((few, 4), (many, 400), (unlike, 400))
     )
     assert few.std() < 0.2

@@ -25,7 +25,7 @@ DOUBLED = {
     f"{EVIDENCE}.several": {"_EM_STEPS": 120},
     f"{EVIDENCE}.prior": {"SURE": 1 - 2e-6, "_NODES": 512},
     "manyway.core.presence": {
-        "_CERTAIN": 2e-6, "_SUREST": 2e-4, "_NOTHING": 0.2, "_ROUNDS": 4,
+        "_CERTAIN": 2e-6, "_SUREST": 2e-4, "_NARROW": 2e-3, "_LEAST_OTHERS": 0.1, "_NOTHING": 0.2, "_ROUNDS": 4,
     },
 }  # fmt: skip
 

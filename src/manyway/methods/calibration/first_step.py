@@ -141,21 +141,19 @@ def choose(tasks: Tasks, constants: Constants, metric: bool = True) -> FirstStep
     tasks = replace(tasks[:1] if tasks.shared_support else tasks, class_table=None)
     chosen, levelled, counts = _unit_step(tasks)
     way, usual = _seen(levelled, counts, chosen.middle, constants)
-    base_mean = tasks.base_mean
     chosen = replace(chosen, way=way, far=constants.far_rows * chosen.far)
     chosen = replace(chosen, usual=usual & (tasks.n_features > constants.few_features))
     which = (~usual).nonzero().squeeze(1)
     if len(which):
         at_once = max(1, _TASK_NUMBERS // (tasks.n_support * tasks.n_features))
         parts = []
-        for first in range(0, len(which), at_once):
-            some = which[first : first + at_once]
+        for some in torch.split(which, at_once):
             one = tasks[some]
             parts.append(_tried(one.support, one.support_labels, counts[some], chosen[some], constants, metric))
         found = map(torch.cat, zip(*(vars(part).values() for part in parts), strict=True))
         old = vars(chosen).values()
         chosen = FirstStep(*(one.index_copy(0, which, new) for one, new in zip(old, found, strict=True)))
-    return chosen if base_mean is None else _with_base_mean(chosen, base_mean)
+    return chosen if tasks.base_mean is None else _with_base_mean(chosen, tasks.base_mean)
 
 
 def _unit_step(tasks: Tasks) -> tuple[FirstStep, Tasks, Tensor]:
@@ -192,7 +190,7 @@ def _seen(tasks: Tasks, counts: Tensor, middle: Tensor, constants: Constants) ->
     rows = rows if tasks.factor is None else rows * tasks.factor
     weights = 1 / counts.gather(1, labels)
     overall = (weights / weights.sum(-1, keepdim=True)).unsqueeze(1) @ (rows - middle).square()
-    overall, varies = overall.squeeze(1), _varying(overall, middle).squeeze(1)
+    overall, varies = overall.squeeze(1), _varying(overall, middle, constants).squeeze(1)
     many = overall.sum(-1).square() / overall.square().sum(-1).clamp_min(torch.finfo(overall.dtype).tiny)
     freedom = _freedom(weights)
     unequal = _variance(overall.clamp_min(torch.finfo(overall.dtype).tiny).log(), varies) - _chance(freedom)
@@ -204,12 +202,12 @@ def _seen(tasks: Tasks, counts: Tensor, middle: Tensor, constants: Constants) ->
     return way, (many >= constants.usual_columns) & (unequal <= constants.usual_unequal)
 
 
-def _varying(variances: Tensor, middle: Tensor) -> Tensor:
+def _varying(variances: Tensor, middle: Tensor, constants: Constants) -> Tensor:
     """[t, 1, d] whether a column is not constant but for rounding; other columns may have far larger numbers.
 
     Of many columns those of nearly no variance are dead units of a network.
     """
-    usual = variances.median(-1, keepdim=True).values * (variances.shape[-1] > Constants.few_features)
+    usual = variances.median(-1, keepdim=True).values * (variances.shape[-1] > constants.few_features)
     rounding = (_ROUNDING * torch.finfo(middle.dtype).eps * middle).square()
     return variances > torch.maximum(rounding, _CONSTANT * usual)
 
@@ -231,23 +229,22 @@ def _freedom(weights: Tensor) -> Tensor:
     return (weights.sum(-1).square() / weights.square().sum(-1) - 1).clamp_min(0.1)
 
 
-def reciprocal_scales(rows: Tensor, middle: Tensor, labels: Tensor, counts: Tensor) -> Tensor:
+def reciprocal_scales(rows: Tensor, middle: Tensor, labels: Tensor, counts: Tensor, constants: Constants) -> Tensor:
     """[t, 1, d] 1/scale of columns, and 0 for constant ones; rows [t, s, d] are relative to their middle [t, 1, d].
 
     They have labels [t, s], of classes with counts [t, k].
     """
     n_classes, weights = counts.shape[1], 1 / counts.gather(1, labels)
-    residuals = rows - rows_of(_means(rows, labels, n_classes), labels)
     freedom = rows.shape[1] - n_classes
     overall = (weights / weights.sum(-1, keepdim=True)).unsqueeze(1) @ rows.square()
-    within = residuals.square().sum(1, keepdim=True) / max(freedom, 1)
-    varies = _varying(overall, middle)
+    within = (rows - rows_of(_means(rows, labels, n_classes), labels)).square().sum(1, keepdim=True) / max(freedom, 1)
+    varies = _varying(overall, middle, constants)
     both = varies & (within > _CONSTANT * overall)
     tiny = torch.finfo(rows.dtype).tiny
-    ratios = (within.clamp_min(tiny).log() - overall.clamp_min(tiny).log()) * both
+    logs = overall.clamp_min(tiny).log()
+    ratios = (within.clamp_min(tiny).log() - logs) * both
     number = both.sum(-1, keepdim=True)
     mean = ratios.sum(-1, keepdim=True) / number.clamp_min(1)
-    logs = overall.clamp_min(tiny).log()
     usual = (logs * varies).sum(-1, keepdim=True) / varies.sum(-1, keepdim=True).clamp_min(1)
 
     def beyond_chance(values: Tensor, which: Tensor, freedom: Tensor) -> Tensor:
@@ -272,7 +269,8 @@ def _tried(
     of = torch.arange(n_tasks, device=counts.device).repeat(len(WAYS))  # way after way, as tasks
     way, steps = torch.arange(len(of), device=of.device).div(n_tasks, rounding_mode="floor"), seen[of]
     middle = torch.where(_like(way > 0), steps.middle, raw_middle[of])
-    factor = torch.where(_like(way >= _COLUMNS), reciprocal_scales(levelled, seen.middle, labels, counts)[of], 1.0)
+    scales = reciprocal_scales(levelled, seen.middle, labels, counts, constants)
+    factor = torch.where(_like(way >= _COLUMNS), scales[of], 1.0)
     steps = replace(steps, way=way, levels=steps.levels & (way > 0), middle=middle, factor=factor)
     best = seen.way
     if support.shape[1] > n_classes:

@@ -197,11 +197,13 @@ def distinct(tasks: Tasks, schedule: Schedule) -> Tasks:
     rows of few features may be different items, and stay. So do those of several tasks, whose examples must be as many,
     and of more classes or examples than are soon compared.
     """
-    labels, few = tasks.support_labels[0], tasks.n_features <= schedule.few_features
-    order, counts = labels.argsort(stable=True), labels.bincount()
-    if few or len(tasks) > 1 or len(counts) > _MOST_COMPARED or not 1 < int(counts.max()) <= _MOST_COMPARED:
+    if len(tasks) > 1 or tasks.n_features <= schedule.few_features:  # known without waiting for a GPU
         return tasks
-    rows, scale = tasks.support[0], tasks.support[0].std(0)
+    rows, labels = tasks.support[0], tasks.support_labels[0]
+    order, counts = labels.argsort(stable=True), labels.bincount()
+    if len(counts) > _MOST_COMPARED or not 1 < int(counts.max()) <= _MOST_COMPARED:
+        return tasks
+    scale = rows.std(0)
     parts = torch.split((rows / scale.clamp_min(scale.median()))[order], counts[counts > 0].tolist())
     near = copy_distance(2 * torch.stack([x.var(0).sum() for x in parts if len(x) > 1]).median(), len(scale), schedule)
     kept = order[~torch.cat([(distances_between(x[None]) <= near)[0].tril(-1).any(1) for x in parts])].sort().values

@@ -158,10 +158,9 @@ class Distances:
 
         The squared distance of a member from the mean of n samples is S(1 + 1/n) on average.
         """
-        calibration = self.calibration
-        nearest = calibration.squared_distances(placed).min(-1)
-        errors = (1 / calibration.counts).expand(len(placed), -1).gather(1, nearest.indices)
-        scatter = calibration.scatter.clamp_min(torch.finfo(placed.dtype).tiny).unsqueeze(-1)
+        nearest = self.calibration.squared_distances(placed).min(-1)
+        errors = (1 / self.calibration.counts).expand(len(placed), -1).gather(1, nearest.indices)
+        scatter = self.calibration.scatter.clamp_min(torch.finfo(placed.dtype).tiny).unsqueeze(-1)
         return ((nearest.values / scatter + errors) / (1 + errors)).clamp_min(0).sqrt()
 
     def nearness(self, placed: Tensor, others: Tensor, steepness: float) -> Tensor:
