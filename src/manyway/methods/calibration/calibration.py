@@ -323,7 +323,8 @@ def _with_metric(
     answers = left_out.classified(inner, near=plain.precision)
     contrasts = Contrasts.of(tasks, plain.middle + plain.offsets, plain.counts)
     freedom, n_features = contrasts.rows.shape[1:]
-    weight = n_features / (freedom * plain.scatter).clamp_min(torch.finfo(tasks.dtype).tiny)  # 1/(f·v)
+    # 1/(f·v), which is finite also where a first step leaves no difference between samples.
+    weight = n_features / (freedom * plain.scatter).clamp_min(n_features * torch.finfo(tasks.dtype).tiny)
     upwards = freedom >= constants.many_contrasts * n_features
     little = n_features <= constants.few_features
     with nullcontext() if little else tensor_cores(which):  # with little shrinkage, rounded products may have no root
