@@ -193,22 +193,39 @@ def distinct(tasks: Tasks, schedule: Schedule) -> Tasks:
     """The task with one example of each group of near-copies in a class.
 
     A left-out example whose copy stays says that samples of a class hardly differ: answers would be too sure, and most
-    queries would seem unknown. Columns are divided by their scale, the half with small ones by the middle scale. Equal
-    rows of few features may be different items, and stay. So do those of several tasks, whose examples must be as many,
-    and of more classes or examples than are soon compared.
+    queries would seem unknown. Columns are divided by their scale, the half with small ones by the middle scale.
+    Different items may be equal, too, where columns have few values: the part c of the examples is dropped only where
+    chance gives copies to less than c² of them. The examples of several tasks stay, because they must be as many, and
+    those of more classes or pairs than are soon compared.
     """
-    if len(tasks) > 1 or tasks.n_features <= schedule.few_features:  # known without waiting for a GPU
+    if len(tasks) > 1:  # known without waiting for a GPU
         return tasks
-    rows, labels = tasks.support[0], tasks.support_labels[0]
+    rows, labels = tasks.support[0].double(), tasks.support_labels[0]
     order, counts = labels.argsort(stable=True), labels.bincount()
-    if len(counts) > _MOST_COMPARED or not 1 < int(counts.max()) <= _MOST_COMPARED:
+    if len(counts) > _MOST_COMPARED or not len(labels) < int(counts.square().sum()) <= _MOST_PAIRS:
         return tasks
     scale = rows.std(0)
-    parts = torch.split((rows / scale.clamp_min(scale.median()))[order], counts[counts > 0].tolist())
-    near = copy_distance(2 * torch.stack([x.var(0).sum() for x in parts if len(x) > 1]).median(), len(scale), schedule)
-    kept = order[~torch.cat([(distances_between(x[None]) <= near)[0].tril(-1).any(1) for x in parts])].sort().values
-    some = tasks.with_rows(rows[None, kept], tasks.query, support_labels=labels[None, kept])
-    return some if len(kept) < len(labels) else tasks
+    rows = (rows - rows.mean(0)) / scale.clamp_min(scale.median()).clamp_min(torch.finfo(scale.dtype).tiny)
+    parts = [distances_between(x[None])[0] for x in torch.split(rows[order], counts[counts > 0].tolist())]
+    pairs = torch.cat([x[torch.ones_like(x).tril(-1) > 0] for x in parts])
+    near = copy_distance(pairs.mean(), len(scale), schedule).squeeze()
+    kept = order[~torch.cat([(x <= near).tril(-1).any(1) for x in parts])].sort().values
+    dropped = 1 - len(kept) / len(labels)
+    if not dropped or _chance(rows, pairs, near) * len(pairs) >= dropped**2 * len(labels):
+        return tasks
+    return tasks.with_rows(tasks.support[:, kept], tasks.query, support_labels=labels[None, kept])
+
+
+def _chance(rows: Tensor, pairs: Tensor, near: Tensor) -> Tensor:
+    """The probability that different samples of a class are near-copies, from the squared distances of all pairs.
+
+    They are like those of normal features in n directions, 1/n = ln mean d² − mean ln d² + 1/pairs: few pairs say
+    less. Samples that are as near as rounding moves them seem equal, at Σ_j h_j²/6 for the least step h_j of a column.
+    """
+    far, steps = pairs[pairs > near], rows.sort(0).values.diff(dim=0)
+    half = 0.5 / (far.mean().log() - far.log().mean() + 1 / max(len(far), 1)).clamp_min(1 / rows.shape[1])
+    rounding = torch.where(steps > 0, steps, torch.inf).amin(0).nan_to_num(posinf=0).square().sum() / 6
+    return torch.special.gammainc(half, half * torch.maximum(near, rounding) / far.mean())
 
 
 def copy_distance(usual: Tensor, n_features: int, schedule: Schedule, sure: bool = False) -> Tensor:

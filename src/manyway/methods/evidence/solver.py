@@ -565,31 +565,22 @@ def _fit(proportions: Tensor, part: Part) -> Sums:
     return Sums((log_probability(part.likelihood, proportions),))
 
 
-def prepare_evidence(
-    tasks: Tasks,
-    *,
-    precision: float | None = None,
-    metric: bool = True,
-    likelihood: Literal["auto", "metric", "logistic"] | None = None,
-    scale: str | None = "auto",
-    schedule: Mapping[str, Any] | None = None,
-    **others: Any,
-) -> Learned | None:
+def prepare_evidence(tasks: Tasks, **parameters: Any) -> Learned | None:
     """Learn what depends on the support alone: prototypes, within-class scatter and precision.
 
     Parameters
     ----------
     tasks : Tasks
         Tasks with the support; their queries are not used.
-    precision, metric, likelihood, scale, schedule
-        As in ``evidence``; its other parameters change nothing here.
+    **parameters
+        As in ``evidence``.
 
     Returns
     -------
     Learned or None
         None if the scale depends on the queries, or if there is no example, so that nothing can be prepared.
     """
-    return learn_before(tasks, Parameters(precision, metric, likelihood, scale=scale, schedule=schedule, **others))
+    return learn_before(tasks, Parameters(**parameters))
 
 
 def learn_before(tasks: Tasks, parameters: Parameters) -> Learned | None:
