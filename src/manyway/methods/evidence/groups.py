@@ -195,8 +195,8 @@ def distinct(tasks: Tasks, schedule: Schedule) -> Tasks:
     A left-out example whose copy stays says that samples of a class hardly differ: answers would be too sure, and most
     queries would seem unknown. Columns are divided by their scale, the half with small ones by the middle scale.
     Different items may be equal, too, where columns have few values: the part c of the examples is dropped only where
-    chance gives copies to less than c² of them. The examples of several tasks stay, because they must be as many, and
-    those of more classes or pairs than are soon compared.
+    chance gives copies to less than c³ of them, for chance is a guess, and few copies do little harm. The examples of
+    several tasks stay, because they must be as many, and those of more classes or pairs than are soon compared.
     """
     if len(tasks) > 1:  # known without waiting for a GPU
         return tasks
@@ -211,7 +211,7 @@ def distinct(tasks: Tasks, schedule: Schedule) -> Tasks:
     near = copy_distance(pairs.mean(), len(scale), schedule).squeeze()
     kept = order[~torch.cat([(x <= near).tril(-1).any(1) for x in parts])].sort().values
     dropped = 1 - len(kept) / len(labels)
-    if not dropped or _chance(rows, pairs, near) * len(pairs) >= dropped**2 * len(labels):
+    if not dropped or _chance(rows, pairs, near) * len(pairs) >= dropped**3 * len(labels):
         return tasks
     return tasks.with_rows(tasks.support[:, kept], tasks.query, support_labels=labels[None, kept])
 
