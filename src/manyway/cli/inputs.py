@@ -6,7 +6,7 @@ from contextlib import AbstractContextManager, ExitStack
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 
@@ -41,6 +41,18 @@ class Inputs:
     columns: files.Options
     cached: bool = True  # whether features of earlier runs are used, and new ones kept
     texts: Mapping[str, encoding.Source] = field(default_factory=dict)  # what was read to choose the encoder
+
+    @classmethod
+    def of(cls, first: Path, second: Path | None, labels: Path | None, named: Path | None, *more: Any) -> "Inputs":
+        """From the arguments of a command. A single one is a partly labelled table, or the items of named classes."""
+        given: tuple[Path | None, Path] = (None, first) if second is None else (first, second)
+        found = cls(*given, labels, named, *more)
+        if second is None and named is None:
+            if files.suffix_of(first) not in files.TABLE_SUFFIXES:
+                hint = "give EXAMPLES and ITEMS, a table that has labels in some rows, or --class-names and ITEMS"
+                raise InputError(f"There is one input; {hint}.")
+            found = replace(found, support=first, columns=replace(found.columns, labelled=True))
+        return found.with_encoder()
 
     @property
     def paths(self) -> tuple[Path | None, ...]:
@@ -91,7 +103,8 @@ class Inputs:
         for what, path in {"class names": self.class_names, "examples": self.support, "items": self.query}.items():
             if path is not None:
                 text = getattr(sources.get("examples"), "text_column", "")
-                options = replace(self.columns, like=(text,) if text else None)
+                labelled = self.columns.labelled and what != "items"
+                options = replace(self.columns, like=(text,) if text else None, labelled=labelled)
                 sources[what] = opening(path, options=options, need_labels=what != "items")
         return sources
 
@@ -102,7 +115,7 @@ class Inputs:
             for sentence in encoding.remarks(part.skipped, ()):
                 note(f"{sentence} ({path})")
         classes = files.remarks_on_classes(self.support or self.query, examples.labels or ()) if self.encoder else ()
-        for remark in (*examples.notes, *classes, *items.notes):
+        for remark in dict.fromkeys((*examples.notes, *classes, *items.notes)):
             note(remark)
         if self.labels is not None:
             names = files.read_labels(self.labels, self.columns.label_column)
@@ -121,11 +134,12 @@ class Inputs:
         return examples, items, named
 
     def _features(self) -> Read:
-        columns = self.columns
-        named = None if self.class_names is None else files.read_items(self.class_names, columns)
-        columns = replace(columns, beside=None if self.support is None else files.open_beside(self.query, columns))
+        named = None if self.class_names is None else files.read_items(self.class_names, self.columns)
+        blank = replace(self.columns, labelled=self.columns.labelled and False)
+        beside = None if self.support is None else files.open_beside(self.query, blank)
+        columns = replace(self.columns, beside=beside)
         examples = _no_examples(named) if self.support is None else files.read_items(self.support, columns)
-        items = files.read_items(self.query, columns, like=examples)
+        items = files.read_items(self.query, blank, like=examples, beside=beside)
         self._check_columns(examples.header, items.header)
         return examples, items, named
 

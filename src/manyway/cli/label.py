@@ -67,6 +67,9 @@ def label(
     texts (tables with a column `text`, or .txt files with one text per line). They are turned into features by
     --encoder. Features are kept, so that the next run encodes only new pictures or texts.
 
+    A single table of which some rows have a label holds both: these rows are the examples, and the others are the
+    items, which alone are written.
+
     [bold]Examples:[/bold]
 
     Label photos from their features, and leave uncertain labels empty:
@@ -76,6 +79,10 @@ def label(
     Tables with a column `species` for the label and `file` for the name of the item:
 
         manyway label herbarium.csv sheets.csv --label-column species --item-column file -o labels.parquet
+
+    One table that is partly labelled, in the column `species`:
+
+        manyway label sheet.xlsx --label-column species
 
     Photos of which some may be of none of the classes in the catalogue:
 
@@ -114,7 +121,7 @@ def label(
     Parameters
     ----------
     support : EXAMPLES
-        Labelled examples: a feature file, or a folder of pictures, or texts.
+        Labelled examples: a feature file, or a folder of pictures, or texts; or a table that is partly labelled.
     query : ITEMS
         Items to label, of the same kind. With --class-names alone: leave EXAMPLES out.
     output
@@ -157,10 +164,7 @@ def label(
         form = labelling.TABLE
         if support is None:
             raise InputError("There is nothing to label; give EXAMPLES and ITEMS, or --scores of a classifier.")
-        if query is None and class_names is None:
-            raise InputError("There is one input; give EXAMPLES and ITEMS, or --class-names and ITEMS.")
-        support, query = (None, support) if query is None else (support, query)
-        source = Inputs(support, query, labels, class_names, encoder, options, not no_cache).with_encoder()
+        source = Inputs.of(support, query, labels, class_names, encoder, options, not no_cache)
         paths = source.paths
         table = labelling.check_table(output, paths, overwrite=overwrite)
         read = source.read(place.where)

@@ -87,7 +87,7 @@ def review(
     Parameters
     ----------
     examples : EXAMPLES
-        Labelled examples, or the folder of a saved review.
+        Labelled examples, or the folder of a saved review; or a table that is partly labelled.
     items : ITEMS
         Items to review, of the same kind.
     output : FOLDER
@@ -138,7 +138,7 @@ def review(
         serve(data, output or DEFAULT_FOLDER)
     elif examples is None:
         raise InputError("Name EXAMPLES and ITEMS, or the folder of a saved review, or try --demo.")
-    elif items is None and class_names is None:
+    elif items is None and class_names is None and files.suffix_of(examples) not in files.TABLE_SUFFIXES:
         if output is not None:
             raise InputError("-o names the folder of a new review; one that goes on stays where it is.")
         if any(targets):
@@ -148,8 +148,7 @@ def review(
     elif any(targets):
         raise InputError("Exports are made of a saved review: manyway review FOLDER --export FILE.")
     else:
-        known, pile = (None, examples) if items is None else (examples, items)
-        source = Inputs(known, pile, labels, class_names, encoder, options, not no_cache).with_encoder()
+        source = Inputs.of(examples, items, labels, class_names, encoder, options, not no_cache)
         data = features_data(source, source.read(core.resolve_device(device)), pictures, open_set=open_set)
         serve(data, output or DEFAULT_FOLDER)
 

@@ -8,8 +8,8 @@ The encoders of ``PACKAGED`` never do, and load their network only when there is
 import hashlib
 import importlib
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
@@ -24,6 +24,7 @@ from manyway.encoding.datasets.preprocess import Preprocess
 from manyway.encoding.kinds import TEXTS, likely_kind
 from manyway.encoding.network import check_network
 from manyway.errors import InputError, install, is_installed
+from manyway.files import trying
 
 CHECKPOINT_SUFFIXES = (".safetensors", ".pt", ".pth", ".tar", ".ckpt")
 PICTURES_AND_TEXTS = "sentence-transformers:clip-ViT-B-32 or open_clip:ViT-B-16/laion2b_s34b_b88k"  # examples
@@ -80,17 +81,10 @@ def open_encoder(
     raise InputError(f"There is no encoder '{name}'; give {here}, {others}.")
 
 
-@contextmanager
-def _loading(name: str) -> Iterator[None]:
-    """One sentence for whatever goes wrong while an encoder is loaded: its library raises exceptions of many types."""
-    try:
-        yield
-    except InputError:
-        raise
-    except Exception as error:
-        reason = " ".join(str(error).split())[:300]
-        offline = " There is no network, and it was not downloaded before." if os.environ.get("HF_HUB_OFFLINE") else ""
-        raise InputError(f"The encoder {name} could not be loaded ({reason}).{offline}") from error
+def _loading(name: str) -> AbstractContextManager[None]:
+    """One sentence for whatever goes wrong while an encoder is loaded."""
+    offline = " There is no network, and it was not downloaded before." if os.environ.get("HF_HUB_OFFLINE") else ""
+    return trying(f"The encoder {name} could not be loaded", f".{offline}")
 
 
 def encodes_texts(name: str, path: Path | None = None) -> bool:
@@ -226,11 +220,9 @@ def _picture_input(network: nn.Module) -> Preprocess:
 
 
 def _package(name: str, encoder: str, extra: str = "encoders") -> Any:
-    try:
+    # Also where a dependency of the package, such as torchvision, fails to import.
+    with trying(f"The encoder {encoder} needs the package {name}", f": {install(extra)}."):
         return importlib.import_module(name)
-    except Exception as error:  # also where a dependency of the package, such as torchvision, fails to import
-        reason = " ".join(str(error).split())[:200]
-        raise InputError(f"The encoder {encoder} needs the package {name} ({reason}): {install(extra)}.") from error
 
 
 def _efficientnet(device: torch.device) -> ImageEncoder:

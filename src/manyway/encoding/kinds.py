@@ -1,10 +1,9 @@
 """What an input holds: features, pictures or texts. It decides which encoder is needed where none is named."""
 
 from collections import Counter
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Sequence
 from itertools import islice
 from pathlib import Path
-from typing import Any
 
 from manyway import files
 from manyway.encoding.datasets.archives import open_zip
@@ -110,7 +109,8 @@ def _kind_of_table(path: Path, options: files.Options, expected: str | None) -> 
     numbers = [at for at in free if _are_numbers(table, at)]
     text, _ = files.find_text(table, options, left_out.union(numbers))
     text = None if text is None or not files.words_in(table, text) else text
-    paths = [at for at in free if names[at].strip().lower() in PATH_COLUMNS and _are_pictures(table.sample(at))]
+    paths = [at for at in free if names[at].strip().lower() in PATH_COLUMNS]
+    paths = [at for at in paths if all(Path(str(cell)).suffix.lower() in IMAGE_SUFFIXES for cell in table.sample(at))]
     possible = {TEXTS: text is not None or not (numbers or paths), FEATURES: bool(numbers), PICTURES: bool(paths)}
     if expected is not None and possible[expected]:
         return expected
@@ -133,7 +133,3 @@ def _are_numbers(table: files.Table, at: int) -> bool:
     named = files.is_id(table.names[at]) or files.is_row_number(table.names[at])
     given = [cell for cell in table.sample(at) if cell is not None and cell != ""]
     return bool(given) and not named and (table.holds_lists(at) or all(map(files.is_number_like, given)))
-
-
-def _are_pictures(values: Iterable[Any]) -> bool:
-    return all(isinstance(value, str) and Path(value).suffix.lower() in IMAGE_SUFFIXES for value in values)

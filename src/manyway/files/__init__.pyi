@@ -13,6 +13,7 @@ from .columns import is_number_like as is_number_like
 from .columns import is_row_number as is_row_number
 from .columns import is_whole as is_whole
 from .columns import open_beside as open_beside
+from .columns import open_table as open_table
 from .columns import remarks_on_classes as remarks_on_classes
 from .columns import remarks_on_items as remarks_on_items
 from .columns import words_in as words_in
@@ -24,6 +25,7 @@ from .files import check_output as check_output
 from .files import data_root as data_root
 from .files import text_of as text_of
 from .items import Items as Items
+from .items import as_tensor as as_tensor
 from .items import class_of_row as class_of_row
 from .items import clean_labels as clean_labels
 from .items import item_names as item_names
@@ -61,9 +63,11 @@ from .text import first_twice as first_twice
 from .text import is_formula as is_formula
 from .text import is_number as is_number
 from .text import listed as listed
+from .text import one_line as one_line
 from .text import read_lines as read_lines
 from .text import read_text as read_text
 from .text import reading as reading
 from .text import shorten as shorten
 from .text import suffix_of as suffix_of
 from .text import tabs_in as tabs_in
+from .text import trying as trying

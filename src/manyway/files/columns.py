@@ -11,9 +11,10 @@ from typing import Any
 
 import numpy as np
 
-from manyway.errors import InputError
+from manyway.errors import InputError, nearest
+from manyway.files import tables
 from manyway.files.arrays import Contents
-from manyway.files.tables import LABEL_NAMES, TABLE_SUFFIXES, TEXT_NAMES, Table, find_column, missing, plain, read_table
+from manyway.files.tables import LABEL_NAMES, TABLE_SUFFIXES, TEXT_NAMES, Table, find_column, missing, plain
 from manyway.files.text import is_filled, is_number, listed, numbers_of_people, suffix_of
 
 _PERHAPS_LABELS = ("species", "taxon", "topic", "kategorie", "klasse", "art", "catégorie", "classe", "categoría")
@@ -63,6 +64,8 @@ class Options:
     beside : Table or None
         The table of the items, as `open_beside` opens it. Its rows help to tell ids and dates among the columns of the
         examples, and how numbers are written in both.
+    labelled : bool or None
+        Which rows of a partly labelled table are read: those with a label, or those without. None: all.
     """
 
     label_column: str | None = None
@@ -74,6 +77,7 @@ class Options:
     sheet: str | None = None
     skip_bad: bool = False
     beside: Table | None = None
+    labelled: bool | None = None
 
 
 AUTO = Options()  # everything is found
@@ -163,6 +167,31 @@ def find_label(path: Path, names: Sequence[str], options: Options) -> tuple[int 
         return None, None
     name = names[exact[0]]
     return exact[0], None if name == "label" else f"column '{name}' of {path.name} is taken as the label"
+
+
+def open_table(path: Path, options: Options, is_header: tables.IsHeader | None = None) -> Table:
+    """Open a table or, as ``options`` say, the rows with a label or those without; see `read_table`."""
+    table = tables.read_table(path, is_header, sheet=options.sheet)
+    if options.labelled is None:
+        return table
+    label, _ = find_label(path, table.names, options) if table.named else (None, None)
+    if label is None:
+        wanted, hint = options.label_column, "name it with `label_column`, or give examples and items in two files."
+        named, hint = ("of labels", hint) if wanted is None else (f"'{wanted}'", nearest(wanted, table.names))
+        raise InputError(f"{path} has no column {named}; {hint}")
+    cells, name = table.values([label])[0], table.names[label]
+    blank = [missing(cell) for cell in cells]
+    if not any(blank):  # R writes NA
+        blank = [str(cell).strip().casefold() in _PERHAPS_MISSING for cell in cells]
+    if all(blank) or not any(blank):
+        hint = "fill in those of some rows, and leave those of the items empty"
+        raise InputError(f"{'No' if all(blank) else 'Every'} row of {path} has a label in column '{name}'; {hint}.")
+    rows = [row for row, empty in enumerate(blank) if empty is not options.labelled]
+    part = table.part(rows, [at for at in range(len(table.names)) if at != label or options.labelled])
+    words = {str(cell).strip() for cell, empty in zip(cells, blank, strict=True) if empty and is_filled(cell)}
+    rest = f"the other {sum(blank)}{f', which say {listed(sorted(words))},' if words else ''} the items"
+    part.notes += [*table.notes, f"rows of {path.name} with a label in '{name}' are the examples, {rest}"]
+    return part
 
 
 def find_item(table: Table, options: Options, taken: Collection[int | None]) -> tuple[int | None, str | None]:
@@ -269,7 +298,7 @@ def read_columns(path: Path, options: Options, *, with_labels: bool = True) -> C
     if other is not None and options.like is not None and (not other.delimiter or is_header(other.names)):
         table = other  # opened before the examples were read
     else:
-        table = read_table(path, is_header, sheet=options.sheet)
+        table = open_table(path, options, is_header)
     if other is not None and options.like is None:
         table.beside, other.beside, other.gaps = other, table, options.skip_bad
     if table.is_empty:
@@ -290,6 +319,8 @@ def read_columns(path: Path, options: Options, *, with_labels: bool = True) -> C
     used = {*chosen, label, item}
     others = [at for at in range(len(table.names)) if at not in used]
     labels, items, *carried = table.values([label, item, *others])
+    if item is None and options.labelled is not None:  # their number among the items would lead nowhere
+        items = [*map(table.place, range(len(features)))]
     names = tuple(table.names[at] for at in chosen)
     if len(names) == 1 and table.holds_lists(chosen[0]):
         names = tuple(f"{names[0]}[{i}]" for i in range(features.shape[1]))
@@ -429,7 +460,7 @@ def remarks_on_codes(where: str, features: Numbers, names: Sequence[str]) -> lis
 def open_beside(path: Path, options: Options = AUTO) -> Table | None:
     """The table of the items, for ``Options.beside``; None where the file is none, or must be read with care."""
     with suppress(InputError):  # it is said where the table is read for its own sake
-        return read_table(path, sheet=options.sheet) if suffix_of(path) in TABLE_SUFFIXES else None
+        return open_table(path, options) if suffix_of(path) in TABLE_SUFFIXES else None
     return None
 
 

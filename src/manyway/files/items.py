@@ -73,7 +73,7 @@ class Items:
 
     def rows(self, start: int, stop: int) -> Tensor:
         """Features of some rows, in memory, as float32 or float64."""
-        return _as_tensor(self.features[start:stop])
+        return as_tensor(self.features[start:stop])
 
     def all_alike(self) -> bool:
         """Whether there are several rows and all have the same features."""
@@ -274,7 +274,8 @@ def _check_finite(path: Path, items: Items) -> None:
             raise InputError(f"{path} has NaN or infinite features in {rows}; remove or repair them.")
 
 
-def _as_tensor(features: np.ndarray[Any, Any] | Tensor) -> Tensor:
+def as_tensor(features: np.ndarray[Any, Any] | Tensor) -> Tensor:
+    """Features as a tensor in float32 or float64."""
     if isinstance(features, Tensor):
         return features if features.dtype in (torch.float32, torch.float64) else features.to(torch.float32)
     return torch.from_numpy(plain(features))

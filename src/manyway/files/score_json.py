@@ -16,7 +16,7 @@ from typing import Any
 from manyway.errors import InputError
 from manyway.files.scores import BOX, FILE, Answers, Collected, Pair, Scores, short_name, shown_names
 from manyway.files.tables import as_number
-from manyway.files.text import listed, read_json, read_text, shorten
+from manyway.files.text import first_twice, listed, read_json, read_text, shorten
 
 _DECODE = json.JSONDecoder().raw_decode
 _BLANK = re.compile(r"[ \t\r\n]*")
@@ -209,8 +209,7 @@ def _lists(path: Path, place: str, item: str, found: Mapping[str, Any], keys: st
     if not isinstance(names, list) or not isinstance(numbers, list) or len(names) != len(numbers):
         raise InputError(f"{path} has no equally long lists '{keys}' and '{values}' in {place} ({shorten(item)}).")
     texts = [_text(path, place, name, "class") for name in names]
-    if len(set(texts)) < len(texts):
-        twice = next(name for name in texts if texts.count(name) > 1)
+    if (twice := first_twice(texts)) is not None:
         raise InputError(f"{path} has two scores of class {shorten(twice)} for the item {shorten(item)} in {place}.")
     return dict(zip(texts, numbers, strict=True))
 

@@ -135,6 +135,14 @@ class Table:
         for row, cells in enumerate(zip(*self.values(range(len(self.names))), strict=True)):
             yield self.place(row), cells
 
+    def part(self, rows: Sequence[int], wanted: Sequence[int]) -> "Table":
+        """Some rows and columns, in memory."""
+        every: Sequence[Any] = self.columns or self._read([*range(len(self.names))])
+        names, some = [self.names[at] for at in wanted], [every[at] for at in wanted]
+        taken = [[cells[row] for row in rows] if isinstance(cells, list) else cells.take(rows) for cells in some]
+        numbers = [int(self.place(row).split()[-1]) for row in rows]
+        return Table(self.where, names, taken, self.word, numbers, self.index, delimiter=self.delimiter)
+
     def holds_lists(self, at: int) -> bool:
         """Whether a column holds lists, as vector databases and notebooks store embeddings."""
         column = self.columns[at]

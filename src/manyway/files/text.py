@@ -148,7 +148,8 @@ def sniff(source: TextFile) -> Dialect:
         return Dialect(declared[1], 1)
     if not complete and len(lines) > 1:
         text = "".join(lines[:-1])
-    _allow_long_fields()
+    # The limit of 131,072 characters per field is one for the whole process, so it is never lowered again.
+    csv.field_size_limit(max(csv.field_size_limit(), 2**31 - 1))
     best, most = ",", 0
     preferred = ("\t", *_DELIMITERS) if suffix_of(source.path) == ".tsv" else _DELIMITERS
     for delimiter in (*preferred, *_RARE_DELIMITERS):
@@ -174,7 +175,6 @@ def _mostly_numbers(rows: Sequence[Sequence[str]]) -> bool:
 def read_records(source: TextFile, dialect: Dialect | None = None) -> Iterator[tuple[int, list[str]]]:
     """Yield every record of a csv or tsv file, blank lines left out, with the line it starts on (from 1)."""
     path, dialect = source.path, dialect or sniff(source)
-    _allow_long_fields()
     with source.open() as file:
         reader = csv.reader(file, delimiter=dialect.delimiter, strict=True, skipinitialspace=dialect.skip_blanks)
         line, empty = 1, list[tuple[int, list[str]]]()
@@ -194,11 +194,6 @@ def read_records(source: TextFile, dialect: Dialect | None = None) -> Iterator[t
             elif line > dialect.first and len(cells) > 1:
                 empty.append((line, cells))
             line = reader.line_num + 1
-
-
-def _allow_long_fields() -> None:
-    """Lift the limit of 131,072 characters per field. It is one for the whole process, so it is never lowered again."""
-    csv.field_size_limit(max(csv.field_size_limit(), 2**31 - 1))
 
 
 def table_header(path: Path, records: Iterator[tuple[int, list[str]]]) -> tuple[int, list[str]]:
@@ -349,11 +344,16 @@ def one_line(error: BaseException) -> str:
 
 
 @contextlib.contextmanager
-def reading(path: Path, what: str) -> Iterator[None]:
-    """One sentence where a file cannot be read: damaged ones raise errors of many kinds."""
+def trying(start: str, end: str = ".") -> Iterator[None]:
+    """One sentence for whatever goes wrong: damaged files and other libraries raise errors of many kinds."""
     try:
         yield
     except InputError:
         raise
     except Exception as error:
-        raise InputError(f"{path} cannot be read as {what} ({one_line(error)}).") from error
+        raise InputError(f"{start} ({one_line(error)}){end}") from error
+
+
+def reading(path: Path, what: str) -> contextlib.AbstractContextManager[None]:
+    """The same for a file that is read."""
+    return trying(f"{path} cannot be read as {what}")

@@ -10,11 +10,11 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-from safetensors import SafetensorError, safe_open
+from safetensors import safe_open
 from safetensors.torch import save_file
 
 from manyway.errors import InputError
-from manyway.files import BOX, Items, atomic_write, box_of
+from manyway.files import BOX, Items, atomic_write, box_of, trying
 from manyway.files import FILE as IN_FILE
 
 PICTURES, TEXTS, NAMES = KINDS = ("pictures", "texts", "names")
@@ -148,7 +148,8 @@ class ReviewData:
         if not path.is_file():
             start = "to start one, name examples and items: manyway review EXAMPLES ITEMS"
             raise InputError(f"{folder} holds no saved review; {start}")
-        try:
+        hint = "move this file away and start the review with the same examples and items in the same folder"
+        with trying(f"{path} is damaged", f". Its answers are not lost: {hint}."):
             with safe_open(path, framework="pt") as file:
                 text, check = file.metadata()["review"], file.metadata()["check"]
                 tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
@@ -161,11 +162,6 @@ class ReviewData:
             saved: dict[str, Any] = {name: about[name] for name in (*_PLAIN, "origins")}
             saved |= {name: read(tensors[name], about[name]) for name in _PARTS if name in tensors}
             return cls(**saved | {"scores": tuple(about["scores"])})
-        except InputError:
-            raise
-        except (SafetensorError, OSError, KeyError, TypeError, ValueError, RecursionError) as error:
-            hint = "move this file away and start the review with the same examples and items in the same folder"
-            raise InputError(f"{path} is damaged ({error}). Its answers are not lost: {hint}.") from error
 
 
 def _time(text: str) -> datetime | None:

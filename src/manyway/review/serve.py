@@ -287,6 +287,7 @@ def open_review(
         raise InputError(f"{folder} holds a review of other items; {hint}.")
     elif not started and folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         raise InputError(f"{folder} exists and holds no review; name another folder with -o.")
+    relabel = Relabel(data, first)  # it may refuse them: before a folder is made
     if not read_only:
         try:
             folder.mkdir(0o700, parents=True, exist_ok=True)  # for its owner alone
@@ -294,7 +295,6 @@ def open_review(
             raise InputError(f"Cannot write {folder}: {error.strerror}.") from error
         if not os.access(folder, os.W_OK):
             raise InputError(f"Cannot write {folder}: permission denied. Answers would be lost; copy the folder first.")
-    relabel = Relabel(data, first)
     journal = Journal(folder / JOURNAL, data.items_hash, new=not started, read_only=read_only)
     try:
         if data is not saved and not read_only:

@@ -17,7 +17,7 @@ from torch import Tensor
 from manyway import files
 from manyway.core import as_features, as_labels, moderate, shaped
 from manyway.errors import InputError
-from manyway.files import AnyPath, Contents, Options, read_contents
+from manyway.files import AnyPath, Options, read_contents
 
 _SPARSE = 100  # labels may go up to this many times the number of rows
 
@@ -256,14 +256,10 @@ class FeatureSet:
             class_names, labels = _numbered(path, tuple(map(str, labels.tolist())), None)
         try:
             more = {"is_support": contents.is_support, "class_features": contents.class_features}
-            return FeatureSet(_tensor(contents), labels, class_names, contents.base_mean, contents.meta, **more)
+            features = files.as_tensor(contents.features)
+            return FeatureSet(features, labels, class_names, contents.base_mean, contents.meta, **more)
         except InputError as error:
             raise InputError(f"{path} cannot be used: {error}") from error
-
-
-def _tensor(contents: Contents) -> Tensor:
-    found = contents.features
-    return found if isinstance(found, Tensor) else torch.from_numpy(files.plain(found))
 
 
 def _read_class_features(path: Path) -> tuple[Tensor, tuple[str, ...]]:
@@ -273,7 +269,7 @@ def _read_class_features(path: Path) -> tuple[Tensor, tuple[str, ...]]:
     if names is None:
         raise InputError(f"{path} does not say which class each row is of; add 'class_names' or a column of labels.")
     files.refuse_same_classes(names, str(path))
-    return _tensor(contents), names
+    return files.as_tensor(contents.features), names
 
 
 def _places(classes: tuple[str, ...], names: tuple[str, ...], n_rows: int, where: str) -> list[int]:

@@ -27,7 +27,7 @@ from manyway.encoding.backbones.networks import Backbone, encode_images, memory_
 from manyway.encoding.datasets.preprocess import ImageSet, Preprocess, from_metadata
 from manyway.errors import InputError
 from manyway.evaluation import evaluate
-from manyway.files import atomic_write
+from manyway.files import atomic_write, one_line
 from manyway.plots import Curve, Figure, Panel, draw
 from manyway.sampling import FeatureSet, TaskSpec
 from manyway.training.recipe import AUGMENTATIONS, N_UNIFORMS, Recipe, learning_rate
@@ -208,9 +208,8 @@ def _resume(folder: Path | None, network: Backbone, optimizer: Optimizer, descri
             network.load_state_dict(state["model"])
             optimizer.load_state_dict(state["optimizer"])
     except Exception as error:  # damaged files raise exceptions of many types
-        reason = " ".join(str(error).split())[:300]
         hint = "train again with `restart` or in another folder"
-        raise InputError(f"{folder / LAST} is not the state of a run ({reason}); {hint}.") from error
+        raise InputError(f"{folder / LAST} is not the state of a run ({one_line(error)}); {hint}.") from error
     if changed:
         which = " and ".join(changed)
         raise InputError(f"{folder} holds a run with another {which}; choose another folder or the same settings.")

@@ -109,11 +109,8 @@ def class_in_path(name: str, classes: set[str]) -> str | None:
     ['n01532829', 'n01532829', None]
     """
     *folders, file = name.split("/")
-    for folder in reversed(folders):
-        if folder in classes:
-            return folder
-    match = _WORDNET_ID.match(file)
-    return match.group() if match and match.group() in classes else None
+    names = (*reversed(folders), *_WORDNET_ID.findall(file[:9]))
+    return next((name for name in names if name in classes), None)
 
 
 def _open_by_class(name: str, place: Path, split: str) -> ImageSource:
@@ -173,7 +170,7 @@ def _open_omniglot(place: Path, split: str) -> ImageSource:
     classes = sorted({_character(name) for name in names})
     kept = set(classes[::_VAL_EVERY] if split == "val" else classes)
     names = [name for name in names if _character(name) in kept]
-    labels = [_val_name(_character(name)) if split == "val" else _character(name) for name in names]
+    labels = [_character(name) + " turned" * (split == "val") for name in names]
     return from_names(names, labels, lambda name: _ink_file(place / name, turned=split == "val"), f"omniglot {split}")
 
 
@@ -189,7 +186,7 @@ def _omniglot_array(path: Path, split: str) -> ImageSource:
     classes = classes[::_VAL_EVERY] if split == "val" else classes
     rows = np.flatnonzero(np.isin(labels, classes))
     chosen = np.rot90(images[rows], axes=(1, 2)) if split == "val" else images[rows]
-    called = [_val_name(names[c]) if split == "val" else names[c] for c in classes]
+    called = [names[c] + " turned" * (split == "val") for c in classes]
     numbers = torch.from_numpy(np.searchsorted(classes, labels[rows]))
     return sources.array_source(chosen, numbers, called, f"omniglot {split}")
 
@@ -197,10 +194,6 @@ def _omniglot_array(path: Path, split: str) -> ImageSource:
 def _character(name: str) -> str:
     """The character of a path: ``images_background/Greek/character03`` for a drawing in that folder."""
     return "/".join(name.split("/")[-4:-1])
-
-
-def _val_name(name: str) -> str:
-    return f"{name} turned"
 
 
 def _ink_file(path: Path, *, turned: bool) -> bytes:

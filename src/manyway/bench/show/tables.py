@@ -224,11 +224,9 @@ def _opposite(records: Sequence[Record], record: Record, minus: dict[str, Any]) 
     """What is subtracted from a record: the same but for the named axes, on the same tasks."""
 
     def fits(other: Record) -> bool:
-        if other.trace is not None or other.stream != record.stream:
+        same = {"method", "scorer", "reviewer", *(() if "method" in minus else ("version",))} - minus.keys()
+        if other.trace or other.stream != record.stream or any(other.axis(one) != record.axis(one) for one in same):
             return False
-        for axis in ("method", "scorer", "reviewer", *(() if "method" in minus else ("version",))):
-            if axis not in minus and other.axis(axis) != record.axis(axis):
-                return False
         for axis, value in minus.items():
             fit = {"best": other.axis(axis) != record.axis(axis), "default": axis not in other.special}
             if not fit.get(value, in_words(axis, other.axis(axis)) == value):

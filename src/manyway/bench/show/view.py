@@ -105,12 +105,9 @@ class View(NamedTuple):
 
 def load_view(store: Store, plan: Plan) -> View:
     """A plan with its records; their features have the name that the plan gives them."""
-    records = []
-    for asked in plan.experiments:
-        record = store.find(asked.key)
-        if record is not None:
-            features = record.features.model_copy(update={"name": asked.features})
-            records.append(record.model_copy(update={"features": features}))
+    found = ((store.find(asked.key), {"name": asked.features}) for asked in plan.experiments)
+    pairs = ((record, record.features.model_copy(update=name)) for record, name in found if record is not None)
+    records = [record.model_copy(update={"features": features}) for record, features in pairs]
     return View(plan, read_presentation(plan.source, f"plan {plan.name}"), records)
 
 

@@ -9,6 +9,7 @@ import zipfile
 from collections.abc import Callable, Sequence
 from datetime import datetime
 from pathlib import Path, PurePosixPath
+from posixpath import commonpath
 from typing import NamedTuple
 
 from manyway.encoding.datasets.decode import read_picture
@@ -73,15 +74,8 @@ def refuse_escape(name: str, path: Path) -> None:
 
 def common_folder(names: Sequence[str]) -> str:
     """The folders around the class folders (``images/`` in ``images/CLASS/1.jpg``), with the final slash."""
-    if not names:
-        return ""
-    parts = [name.split("/")[:-2] for name in names]
-    shared: list[str] = []
-    for level in zip(*parts, strict=False):
-        if len(set(level)) > 1:
-            break
-        shared.append(level[0])
-    return "".join(f"{part}/" for part in shared)
+    shared = commonpath(["/".join(name.split("/")[:-2]) for name in names] or [""])
+    return f"{shared}/" if shared else ""
 
 
 class Originals(NamedTuple):

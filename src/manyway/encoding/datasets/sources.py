@@ -250,7 +250,7 @@ def read_list(
     def is_header(first: Sequence[str]) -> bool:
         return PurePosixPath(first[0].strip()).suffix.lower() not in IMAGE_SUFFIXES
 
-    table = files.read_table(path, is_header, sheet=options.sheet)
+    table = files.open_table(path, options, is_header)
     at_path, at_label = (files.find_any(table.names, *PATH_COLUMNS), None) if table.named else (0, 1)
     if table.named and need_labels:
         at_label, _ = files.find_label(path, table.names, options)
@@ -278,7 +278,8 @@ def list_source(
         raise InputError(f"{path} lists {names[0]}, which is not in {folder}; paths begin at the folder of the list.")
     labels = labels or [UNLABELLED] * len(names)
     carried = dict(zip((table.names[at] for at in others), table.values(others), strict=True))
-    about: dict[str, Any] = {"header": tuple(table.names) if table.named else (), "carried": carried}
+    header = tuple(table.names) if table.named else ()
+    about: dict[str, Any] = {"header": header, "carried": carried, "notes": tuple(table.notes)}
     return from_names(names, labels, lambda name, *n: read_file(folder / name, *n), str(path), **about)
 
 
@@ -344,11 +345,9 @@ def decode_rows(
             if not wanted(i, data):
                 return None
             picture, note = read_picture(data, preprocess.channels, preprocess.resize)
-        except OSError as error:
-            skipped[source.names[i]] = f"it cannot be read ({error.strerror or error})"
-            return None
-        except InputError as error:
-            skipped[source.names[i]] = str(error)
+        except (OSError, InputError) as error:
+            reason = f"it cannot be read ({getattr(error, 'strerror', None) or error})"
+            skipped[source.names[i]] = str(error) if isinstance(error, InputError) else reason
             return None
         if note:
             notes[source.names[i]] = note

@@ -56,7 +56,7 @@ def open_texts(path: Path, options: files.Options = files.AUTO, *, need_labels: 
         places, texts = ([f"line {number}" for number, _ in lines], [text for _, text in lines])
         note = f"every line of {path.name} is one text; if tabs are between columns, name the file .tsv"
         return _source(path, places, texts, notes=(*source.notes, *([note] if files.tabs_in(source) else [])))
-    table = files.read_table(path, sheet=options.sheet)
+    table = files.open_table(path, options)
     names = table.names
     label, remark = files.find_label(path, names, options) if need_labels else (None, None)
     text, chosen = files.find_text(table, options, {label})

@@ -8,7 +8,7 @@ import math
 import torch
 from torch import Tensor
 
-from manyway.core import Solution, Tasks, class_directions, column_sums, cross_products, entropy, unit
+from manyway.core import Solution, Tasks, column_sums, cross_products, entropy, unit
 from manyway.methods.graph import common
 
 _LENGTHS = (1e-3, 0.999)  # bounds of the mean resultant length
@@ -89,9 +89,7 @@ def stata(
     >>> stata(tasks).labels.tolist()
     [[0, 1]]
     """
-    tasks = common.unit_tasks(tasks, scale)
-    query, anchors = tasks.query, class_directions(tasks)
-    prior = common.log_posterior(query, anchors, logit_scale)
+    tasks, query, anchors, prior = common.start(tasks, scale, logit_scale)
     graph = common.symmetric_graph(query, n_neighbors, graph_weight)
     u = prior.exp()
     # Differences x − μ do not depend on the origin. Around the queries' mean, their squares lose the fewest digits.
@@ -200,9 +198,7 @@ def moon(
     >>> moon(tasks).labels.tolist()
     [[0, 1]]
     """
-    tasks = common.unit_tasks(tasks, scale)
-    query, anchors = tasks.query, class_directions(tasks)
-    prior = common.log_posterior(query, anchors, logit_scale)
+    tasks, query, anchors, prior = common.start(tasks, scale, logit_scale)
     graph = common.symmetric_graph(query, n_neighbors, graph_weight)
     u = prior.exp()
     d = common.n_live_features(query, anchors)

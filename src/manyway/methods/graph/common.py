@@ -8,21 +8,18 @@ vectors have length one.
 import torch
 from torch import Tensor
 
-from manyway.core import Solution, Tasks, cross_products, extremes
+from manyway.core import Solution, Tasks, class_directions, cross_products, extremes
 from manyway.methods.calibration.scaling import transform
 
 _LEAST_VARIANCE = 1e-6  # relative to the mean over features
 _DEAD = 1e-5  # a feature whose range is this much below the largest one is constant but for rounding
 
 
-def unit_tasks(tasks: Tasks, scale: str | None) -> Tasks:
-    """Transformed tasks, all of whose vectors have length one."""
-    return transform(transform(tasks, scale), None if scale in ("l2", "cl2", "rcl2", "power") else "l2")
-
-
-def log_posterior(query: Tensor, vectors: Tensor, logit_scale: float) -> Tensor:
-    """[t, q, k] the logarithm of softmax_k(τ x·w_k)."""
-    return cross_products(query, vectors).mul_(logit_scale).log_softmax(-1)
+def start(tasks: Tasks, scale: str | None, logit_scale: float) -> tuple[Tasks, Tensor, Tensor, Tensor]:
+    """Transformed tasks, their queries, class vectors, all of length one, and [t, q, k] ln softmax_k(τ x·w_k)."""
+    tasks = transform(transform(tasks, scale), None if scale in ("l2", "cl2", "rcl2", "power") else "l2")
+    query, vectors = tasks.query, class_directions(tasks)
+    return tasks, query, vectors, cross_products(query, vectors).mul_(logit_scale).log_softmax(-1)
 
 
 def nearest_queries(cosines: Tensor, n_neighbors: int, *, skip_first: bool = False) -> Tensor:

@@ -6,7 +6,7 @@ from typing import Literal, NamedTuple
 import torch
 from torch import Tensor
 
-from manyway.core import Solution, Tasks, class_directions, class_sums, column_sums, cross_products, one_hot, unit
+from manyway.core import Solution, Tasks, class_sums, column_sums, cross_products, one_hot, unit
 from manyway.errors import InputError
 from manyway.methods.graph import common
 
@@ -108,9 +108,7 @@ def transclip(
     """
     if not gammas:
         raise InputError("transclip: gammas is empty; give at least one value.")
-    tasks = common.unit_tasks(tasks, scale)
-    query, vectors = tasks.query, class_directions(tasks)
-    guess = common.log_posterior(query, vectors, logit_scale)
+    tasks, query, vectors, guess = common.start(tasks, scale, logit_scale)
     support = tasks.support
     targets = one_hot(tasks.support_labels, tasks.n_classes, tasks.dtype)  # [t, s, k]
     cosines = cross_products(support, query)  # [t, s, q]

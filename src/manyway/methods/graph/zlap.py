@@ -2,9 +2,9 @@
 
 import torch
 
-from manyway.core import Solution, Tasks, class_directions, cross_products
+from manyway.core import Solution, Tasks, cross_products
 from manyway.errors import InputError
-from manyway.methods.graph.common import log_posterior, nearest_queries, query_graph, unit_tasks
+from manyway.methods.graph.common import nearest_queries, query_graph, start
 
 
 def zlap(
@@ -69,8 +69,7 @@ def zlap(
     """
     if not 0 <= alpha < 1:
         raise InputError(f"zlap: alpha is {alpha}; it must be at least 0 and below 1.")
-    tasks = unit_tasks(tasks, scale)
-    query, vectors = tasks.query, class_directions(tasks)
+    tasks, query, vectors, guess = start(tasks, scale, logit_scale)
     among = query_graph(query, n_neighbors).clamp_min_(0)
     among = among + among.mT
     to_class = nearest_queries(cross_products(vectors, query), n_neighbors).clamp_min_(0).pow_(power)  # [t, k, q]
@@ -83,8 +82,7 @@ def zlap(
     scores = torch.cholesky_solve(to_class.mT, torch.linalg.cholesky(system)).clamp_min_(0)
     total = scores.sum(-1, keepdim=True)
     reached = total > 0
-    alone = log_posterior(query, vectors, logit_scale).exp()
-    answer = torch.where(reached, scores / total.where(reached, 1), alone)
+    answer = torch.where(reached, scores / total.where(reached, 1), guess.exp())
     return Solution(answer, n_iter=1, converged=True, make_prototypes=lambda: vectors)
 
 

@@ -1,0 +1,158 @@
+"""One table of which only some rows have a label: they are the examples, and the others are the items."""
+
+from __future__ import annotations
+
+import csv
+
+import numpy as np
+import pandas as pd
+import pytest
+from PIL import Image
+
+from manyway.cli import review as reviews
+from tests.cli.test_inputs import encoded  # noqa: F401 (a fixture)
+
+WRITERS = {"csv": "to_csv", "tsv": "to_csv", "xlsx": "to_excel", "parquet": "to_parquet", "jsonl": "to_json"}
+
+
+def sheet(seed: int = 0) -> pd.DataFrame:
+    """Three kinds of flowers with an id, a date and a remark; a third of the rows has a label."""
+    generator = np.random.default_rng(seed)
+    kinds = np.array(["ant", "bee", "fly"])[generator.permutation(np.arange(60) % 3)]
+    middles = {"ant": (2, 9), "bee": (6, 3), "fly": (9, 8)}
+    rows = [
+        (f"S-{n:03}", kind, *generator.normal(middles[kind], 0.5), ("fine", "odd")[n % 2])
+        for n, kind in enumerate(kinds)
+    ]
+    made = pd.DataFrame(rows, columns=["id", "label", "width", "height", "remark"])
+    made["truth"] = made["label"].str[0]
+    made["label"] = made["label"].where(np.arange(60) % 3 == 0)
+    return made
+
+
+def write(table: pd.DataFrame, path) -> None:
+    more = {"csv": {}, "tsv": {"sep": "\t"}, "jsonl": {"orient": "records", "lines": True}}.get(path.suffix[1:], {})
+    index = {} if path.suffix == ".jsonl" else {"index": False}
+    getattr(table, WRITERS[path.suffix[1:]])(path, **more, **index)
+
+
+def rows_of(path) -> list[dict[str, str]]:
+    with path.open(newline="") as file:
+        return list(csv.DictReader(file))
+
+
+@pytest.mark.parametrize("suffix", WRITERS)
+def test_one_table_gets_the_answers_of_two(suffix, tmp_path, run_in_folder):
+    table = sheet()
+    write(table, tmp_path / f"sheet.{suffix}")
+    write(table[table["label"].notna()], tmp_path / "known.csv")
+    write(table[table["label"].isna()].drop(columns="label"), tmp_path / "new.csv")
+    code, _, err = run_in_folder("label", f"sheet.{suffix}", "-o", "one.csv")
+    assert code == 0, err
+    assert f"rows of sheet.{suffix} with a label in 'label' are the examples, the other 40 the items" in err
+    assert run_in_folder("label", "known.csv", "new.csv", "-o", "two.csv")[0] == 0
+    assert rows_of(tmp_path / "one.csv") == rows_of(tmp_path / "two.csv")
+    found = rows_of(tmp_path / "one.csv")
+    assert [row["item"] for row in found] == table["id"][table["label"].isna()].tolist()
+    assert [row["remark"] for row in found] == table["remark"][table["label"].isna()].tolist()
+    assert sum(row["label"][0] == row["truth"] for row in found) >= 38
+    assert "given_label" not in found[0]
+
+
+def test_without_names_items_are_called_by_their_lines(tmp_path, run_in_folder):
+    table = sheet()[["width", "height", "label"]]
+    write(table, tmp_path / "sheet.csv")
+    assert run_in_folder("label", "sheet.csv")[0] == 0
+    lines = (tmp_path / "sheet.csv").read_text().splitlines()
+    found = rows_of(tmp_path / "labels.csv")
+    assert len(found) == 40
+    assert all(lines[int(row["item"].removeprefix("line ")) - 1].endswith(",") for row in found)
+
+
+def test_a_decimal_comma_gaps_and_the_name_of_the_column(tmp_path, run_in_folder):
+    table = sheet().rename(columns={"label": "kind of insect"})
+    table.loc[[3, 4], "width"] = np.nan
+    table.to_csv(tmp_path / "sheet.csv", sep=";", decimal=",", index=False)
+    code, _, err = run_in_folder("label", "sheet.csv", "--label-column", "kind of insect", "--skip-bad")
+    assert code == 0, err
+    found = rows_of(tmp_path / "labels.csv")
+    assert len(found) == 40
+    assert [row["item"] for row in found if row["note"]] == ["S-004"]
+    code, _, err = run_in_folder("label", "sheet.csv", "--label-column", "kind of insects")
+    assert (code, "sheet.csv has no column 'kind of insects'; did you mean 'kind of insect'?" in err) == (2, True)
+
+
+@pytest.mark.parametrize("word", ["NA", "?", "n/a"])
+def test_a_word_for_a_missing_label_counts_where_no_cell_is_empty(word, tmp_path, run_in_folder):
+    table = sheet()
+    write(table.fillna({"label": word}), tmp_path / "sheet.csv")
+    code, _, err = run_in_folder("label", "sheet.csv")
+    assert (code, len(rows_of(tmp_path / "labels.csv"))) == (0, 40)
+    assert f"the other 40, which say '{word}', the items" in err
+    table.loc[[1, 2, 4], "label"] = word
+    write(table, tmp_path / "sheet.csv")
+    code, _, err = run_in_folder("label", "sheet.csv")
+    assert (code, len(rows_of(tmp_path / "labels.csv"))) == (0, 37)
+    assert f"the label '{word}' of sheet.csv is taken as the name of a class" in err
+
+
+@pytest.mark.parametrize(
+    ("content", "why"),
+    [
+        ("a,label\n1,x\n2,y\n", "Every row of sheet.csv has a label in column 'label'; fill in those of some rows"),
+        ("a,label\n1,\n2,\n", "No row of sheet.csv has a label in column 'label'; fill in those of some rows"),
+        ("a,label\n", "No row of sheet.csv has a label in column 'label'"),
+        ("a,b\n1,2\n", "sheet.csv has no column of labels; name it with --label-column, or give examples and items"),
+        ("1,2\n3,4\n", "sheet.csv has no column of labels"),
+        ("a,label\n1,x\n2,\n", "All labelled examples are of class 'x'"),
+        ("", "sheet.csv is empty"),
+    ],
+)
+@pytest.mark.parametrize("command", ["label", "review"])
+def test_a_table_that_is_not_partly_labelled_gets_a_sentence(command, content, why, tmp_path, run_in_folder):
+    (tmp_path / "sheet.csv").write_text(content)
+    code, _, err = run_in_folder(command, "sheet.csv")
+    assert (code, why in err) == (2, True), err
+    assert not {path.name for path in tmp_path.iterdir()} - {"sheet.csv"}
+
+
+def test_one_input_that_is_no_table_gets_a_sentence(tmp_path, run_in_folder):
+    (tmp_path / "photos").mkdir()
+    code, _, err = run_in_folder("label", "photos")
+    assert code == 2
+    assert "There is one input; give EXAMPLES and ITEMS, a table that has labels in some rows" in err
+
+
+def test_texts_and_pictures_in_one_table(encoded, tmp_path, run_in_folder, monkeypatch):  # noqa: F811
+    monkeypatch.setenv("MANYWAY_CACHE", str(tmp_path / "cache"))
+    texts = "ticket,text,label\nT1,banana,x\nT2,a canal,\nT3,salad,x\nT4,bee,y\nT5,tree,y\nT6,sleep,\n"
+    (tmp_path / "tickets.csv").write_text(texts)
+    assert run_in_folder("label", "tickets.csv")[0] == 0
+    found = rows_of(tmp_path / "labels.csv")
+    assert [(row["item"], row["label"], row["text"]) for row in found] == [("T2", "x", "a canal"), ("T6", "y", "sleep")]
+    lines = ["file,label,site"]
+    for n, colour in enumerate([(250, 9, 9), (9, 250, 9), (240, 9, 9), (9, 240, 9), (245, 9, 9), (9, 245, 9)]):
+        Image.new("RGB", (8, 8), colour).save(tmp_path / f"{n}.png")
+        lines.append(f"{n}.png,{['red', 'green'][n % 2] if n < 4 else ''},north-{n}")
+    (tmp_path / "list.csv").write_text("\n".join(lines))
+    code, _, err = run_in_folder("label", "list.csv", "-o", "pictures.csv")
+    assert code == 0
+    assert "rows of list.csv with a label in 'label' are the examples, the other 2 the items" in err
+    found = rows_of(tmp_path / "pictures.csv")
+    assert [(row["item"], row["label"], row["site"]) for row in found] == [
+        ("4.png", "red", "north-4"),
+        ("5.png", "green", "north-5"),
+    ]
+
+
+def test_the_items_of_one_table_are_reviewed(tmp_path, run_in_folder, monkeypatch):
+    write(sheet(), tmp_path / "sheet.xlsx")
+    seen = []
+    monkeypatch.setattr(reviews, "run_review", lambda data, folder, **more: seen.append(data))
+    assert run_in_folder("review", "sheet.xlsx")[0] == 0
+    assert run_in_folder("label", "sheet.xlsx", "--review")[0] == 0
+    for data in seen:
+        assert (len(data.examples), len(data.items), data.names[0]) == (20, 40, "S-001")
+    assert len(seen) == 2
+    code, _, err = run_in_folder("review", "sheet.xlsx", "--export", "reviewed.csv")
+    assert (code, "Exports are made of a saved review" in err) == (2, True)
