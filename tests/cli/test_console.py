@@ -67,7 +67,7 @@ def test_an_error_names_the_options_of_the_command_where_the_library_names_param
             "`method='evidence'`, `output`, `no_such_option` or `manyway tune`."
         )
 
-    monkeypatch.setattr("manyway.cli.inputs.Inputs", refuse)
+    monkeypatch.setattr("manyway.cli.inputs.Inputs.of", refuse)
     monkeypatch.setattr("manyway.cli.label._describe_method", refuse)
     code, _, err = run_in_folder("label", "examples.npz", "items.npz")
     assert code == 2

@@ -69,8 +69,8 @@ def open_encoder(
     if name in PACKAGED:
         return PACKAGED[name].open(device)
     if family in _FAMILIES and model:
+        check_network(name)
         with _loading(name):
-            check_network(name)
             if not Path(model).is_dir():
                 say(f"{name}: the weights are downloaded now unless they are in the cache already.")
             return _FAMILIES[family](name, device)
