@@ -377,3 +377,9 @@ def test_a_selection_table_without_confidence_says_so(tmp_path):
     path.write_text("Selection\tBegin Time (s)\tEnd Time (s)\tCommon Name\tBegin Path\n1\t0\t3\tWren\ta.wav\n")
     with pytest.raises(InputError, match="it needs one named 'Confidence'"):
         read_scores(path)
+
+
+def test_a_list_that_does_not_exist_is_said_to_be_missing_whatever_its_ending(tmp_path):
+    scores = read_scores(write(tmp_path, "s.csv", "item,class,score\na,x,0.5\na,y,0.4\n"))
+    with pytest.raises(InputError, match=r"There is no file .*nothing"):
+        read_expected(tmp_path / "nothing", scores)

@@ -15,8 +15,6 @@ from manyway.cli.options import command, may_replace
 from manyway.errors import InputError
 from manyway.methods import DEFAULT_METHOD, METHODS, get_method
 
-_KEPT = "labels.csv is another file, or was changed; it stays as it is (`overwrite` replaces it)"
-
 
 @command
 def label(
@@ -185,7 +183,7 @@ def label(
             summary = write(top=top, min_confidence=min_confidence, at_least=at_least)
         print_summary(summary, at_least)
         if output is None and table != labelling.DEFAULT_OUTPUT:
-            note(_KEPT)
+            note("labels.csv is another file, or was changed; it stays as it is (`overwrite` replaces it)")
         if review:
             if source is None:
                 data = scores_data(batch, Path(str(scores)).name, open_set=open_set)

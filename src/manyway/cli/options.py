@@ -40,7 +40,7 @@ feature_columns : NAME
 text_column : NAME
     The column of texts in a table. Default: found by what is in it.
 sheet : NAME
-    The sheet of an Excel file: its name or number. Default: the first.
+    The sheet of an Excel file: its name or number. Default: the first that looks like a table.
 features
     A feature file (.safetensors, .npz) to use instead of those the suite names.
 tasks

@@ -176,9 +176,9 @@ def open_table(path: Path, options: Options, is_header: tables.IsHeader | None =
         return table
     label, _ = find_label(path, table.names, options) if table.named else (None, None)
     if label is None:
-        wanted, hint = options.label_column, "name it with `label_column`, or give examples and items in two files."
-        named, hint = ("of labels", hint) if wanted is None else (f"'{wanted}'", nearest(wanted, table.names))
-        raise InputError(f"{path} has no column {named}; {hint}")
+        wanted, among = options.label_column, f"of labels among {listed(table.names)}"
+        hint = nearest(wanted, table.names) if wanted else "name it with `label_column`, or give a file of items too."
+        raise InputError(f"{path} has no column {quoted(wanted) if wanted else among}; {hint}")
     cells, name = table.values([label])[0], table.names[label]
     blank = [missing(cell) for cell in cells]
     if not any(blank):  # R writes NA
@@ -187,11 +187,10 @@ def open_table(path: Path, options: Options, is_header: tables.IsHeader | None =
         hint = "fill in those of some rows, and leave those of the items empty"
         raise InputError(f"{'No' if all(blank) else 'Every'} row of {path} has a label in column '{name}'; {hint}.")
     rows = [row for row, empty in enumerate(blank) if empty is not options.labelled]
-    part = table.part(rows, [at for at in range(len(table.names)) if at != label or options.labelled])
     words = {str(cell).strip() for cell, empty in zip(cells, blank, strict=True) if empty and is_filled(cell)}
     rest = f"the other {sum(blank)}{f', which say {listed(sorted(words))},' if words else ''} the items"
-    part.notes += [*table.notes, f"rows of {path.name} with a label in '{name}' are the examples, {rest}"]
-    return part
+    table.notes.append(f"rows of {path.name} with a label in '{name}' are the examples, {rest}")
+    return tables.Part(table, rows, [at for at in range(len(table.names)) if at != label or options.labelled])
 
 
 def find_item(table: Table, options: Options, taken: Collection[int | None]) -> tuple[int | None, str | None]:

@@ -135,14 +135,6 @@ class Table:
         for row, cells in enumerate(zip(*self.values(range(len(self.names))), strict=True)):
             yield self.place(row), cells
 
-    def part(self, rows: Sequence[int], wanted: Sequence[int]) -> "Table":
-        """Some rows and columns, in memory."""
-        every: Sequence[Any] = self.columns or self._read([*range(len(self.names))])
-        names, some = [self.names[at] for at in wanted], [every[at] for at in wanted]
-        taken = [[cells[row] for row in rows] if isinstance(cells, list) else cells.take(rows) for cells in some]
-        numbers = [int(self.place(row).split()[-1]) for row in rows]
-        return Table(self.where, names, taken, self.word, numbers, self.index, delimiter=self.delimiter)
-
     def holds_lists(self, at: int) -> bool:
         """Whether a column holds lists, as vector databases and notebooks store embeddings."""
         column = self.columns[at]
@@ -253,6 +245,31 @@ class Table:
                 where = f"{self.where} has {has} in {self.place(row)}"
                 raise InputError(f"Column '{name}' of {where}; every row needs {width}.")
         return _narrow(np.array([[self._number(row, name, x) for x in cells] for row, cells in enumerate(lists)]))
+
+
+class Part(Table):
+    """Some rows and columns of a table; what a column holds is told by the whole."""
+
+    def __init__(self, whole: Table, rows: Sequence[int], columns: Sequence[int]) -> None:
+        names = [whole.names[at] for at in columns]
+        super().__init__(whole.where, names, [rows], index=whole.index, notes=whole.notes, delimiter=whole.delimiter)
+        self._whole, self._rows, self._at = whole, rows, columns
+
+    def place(self, row: int) -> str:
+        return self._whole.place(self._rows[row])
+
+    def sample(self, at: int) -> list[Any]:
+        return self._whole.sample(self._at[at])
+
+    def holds_lists(self, at: int) -> bool:
+        return self._whole.holds_lists(self._at[at])
+
+    def features(self, wanted: Sequence[int]) -> np.ndarray[Any, Any]:
+        self._whole.gaps = self.gaps
+        return self._whole.features([self._at[at] for at in wanted])[self._rows]
+
+    def _read(self, wanted: list[int]) -> list[list[Any]]:
+        return [[cells[row] for row in self._rows] for cells in self._whole.values([self._at[at] for at in wanted])]
 
 
 class _TextTable(Table):
@@ -420,7 +437,7 @@ def _without_words(cells: list[Any]) -> list[Any]:
 def read_rows(path: Path, sheet: str | None = None) -> tuple[Sequence[str], Rows]:
     """The names of the columns, and the rows, of a table or a .txt file of that kind."""
     if suffix_of(path) not in (*TABLE_SUFFIXES, ".txt"):
-        raise InputError(f"{path} has an unknown ending; tables come as {', '.join(TABLE_SUFFIXES)}.")
+        raise InputError(f"{check_input(path)} has an unknown ending; tables come as {', '.join(TABLE_SUFFIXES)}.")
     table = read_table(path, sheet=sheet)
     return table.names, table.rows()
 

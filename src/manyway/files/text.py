@@ -27,7 +27,6 @@ _PACKED_SUFFIXES = (".gz", ".bz2", ".xz", ".zst")
 _PACKED = {b"\x1f\x8b": "gzip", b"BZh": "bz2", b"\xfd7zXZ": "xz", b"\x28\xb5\x2f\xfd": "zstd"}
 _OTHER_SCRIPT = re.compile(r"[\xc0-\xff]{6}")  # Cyrillic, Greek or Hebrew: no word of Windows-1252 has only accents
 _CONTROL = re.compile(r"[\x00-\x08\x0e-\x1a\x7f]")  # in no text; Windows-1252 has a letter for nearly every other byte
-_FORMULA = {"=", "+", "-", "@"}
 _ALIKE = str.maketrans("\u00a0\u2009\u202f’−", "   '-")
 _MONEY = "€$£¥%‰"
 _PIECE = 1 << 22
@@ -316,7 +315,7 @@ def is_formula(cell: str) -> bool:
     ['=A1', '-x', '@sum']
     """
     start = cell.lstrip()
-    return start[:1] in _FORMULA and len(start) > 1 and not is_number(cell) and not is_number(cell, ",")
+    return start[:1] in {"=", "+", "-", "@"} and len(start) > 1 and not is_number(cell) and not is_number(cell, ",")
 
 
 def listed(names: Sequence[str], most: int = 5) -> str:

@@ -80,11 +80,10 @@ class Guard:
             return "This server answers to its own address only."
         if request.method not in ("GET", "HEAD", "POST"):
             return "This server is asked with GET and POST only."
-        if origin is not None and origin != f"http://{host}":
-            return "Other sites cannot use this server."
         # A link on another page may lead to the first page, which shows nothing without the cookie.
         followed = request.url.path == "/" and request.headers.get("sec-fetch-mode") == "navigate"
-        if request.headers.get("sec-fetch-site", "none") not in ("none", "same-origin") and not followed:
+        foreign = request.headers.get("sec-fetch-site", "none") not in ("none", "same-origin") and not followed
+        if foreign or origin not in (None, f"http://{host}"):
             return "Other sites cannot use this server."
         if request.method == "POST":
             if origin is None:

@@ -99,8 +99,7 @@ class Originals(NamedTuple):
         """
         if self.folder is None:
             return None
-        name = _below(self.folder, name)
-        found = Path(os.path.abspath(self.folder / name))
+        found = Path(os.path.abspath(self.folder / _below(self.folder, name)))
         return found if found.is_file() else None
 
     def taken(self, name: str) -> str:
