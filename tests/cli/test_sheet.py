@@ -104,7 +104,7 @@ def test_a_word_for_a_missing_label_counts_where_no_cell_is_empty(word, tmp_path
         ("a,label\n", "No row of sheet.csv has a label in column 'label'"),
         (
             "a,b\n1,2\n",
-            "sheet.csv has no column of labels among 'a', 'b'; name it with --label-column, or give a file of items too.",
+            "sheet.csv has no column of labels among 'a', 'b'; name it with --label-column, or give a file",
         ),
         ("1,2\n3,4\n", "sheet.csv has no column of labels"),
         ("a,label\n1,x\n2,\n", "All labelled examples are of class 'x'"),

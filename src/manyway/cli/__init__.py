@@ -39,7 +39,7 @@ photographs     manyway review known/ photos/        (known/CLASS/*.jpg)
 tickets, texts  manyway label done.csv new.xlsx      (columns text and label)
 camera traps    manyway label --scores results.json  (SpeciesNet, MegaDetector)
 sound           manyway label --scores results.csv   (BirdNET)
-feature tables  manyway label known.csv new.csv      (column label; or one table)
+feature tables  manyway label known.csv new.csv      (or one, partly labelled)
 
 manyway label --help says more, and manyway --help lists all commands."""
 app = typer.Typer(
