@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 
-from manyway.cli.summary import _unknown
-from manyway.labelling.label import Summary, UnknownGroup
+from manyway.cli.summary import _unknown, print_summary
+from manyway.labelling.label import ClassSummary, Summary, UnknownGroup
 
 
 @pytest.mark.parametrize(
@@ -37,3 +39,17 @@ def test_a_batch_that_is_mostly_unknown_may_have_been_recorded_otherwise():
     for expected in (5.0, 6.0):
         summary = Summary(10, 2, (), 0.5, 0, n_unknown=5, unknown_expected=expected, unknown_sd=1.0)
         assert _unknown(summary).endswith(said) == (expected > 5)
+
+
+@pytest.mark.parametrize("n_possible", [3, 20])
+def test_as_many_classes_are_shown_as_present_and_possible_as_the_sentence_says(n_possible, capsys):
+    """Possible classes without items count in the sentence, and had no bar."""
+    classes = [ClassSummary(f"bird {k}", 9, 0.1, 0.9, 0.99, "present") for k in range(6)]
+    classes += [ClassSummary(f"fish {k}", 0, 0.01, None, 0.08, "possible") for k in range(n_possible)]
+    print_summary(Summary(54, 40, tuple(classes), 0.9, 0, n_present=(5, 9)))
+    out = capsys.readouterr().out
+    table, _, sentence = out.partition("6 classes are present █")
+    assert f", {n_possible} more are possible ▒." in sentence
+    further = re.search(r"… and (\d+) more: \d+ possible ▒.", table)
+    assert table.count("fish") + int(further[1] if further else 0) == n_possible
+    assert sum("██" in line for line in table.splitlines()) == 6

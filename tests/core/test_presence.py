@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
+from functools import partial
+from typing import Any
 
 import pytest
 import torch
 
 from manyway import Evidence, InputError, Solution, Tasks, TaskSpec, sample_tasks, solve
+from manyway.core.blocks import Pile, in_turn
 from manyway.core.presence import Counting, Tally, by_presence, doubt, interval_of, number_of, presence_of, unseen
 from manyway.sampling.embedded import load_glyphs
 from tests.problems import make_tasks
@@ -118,6 +122,46 @@ def test_copies_of_items_are_no_new_evidence():
     absent = sum(float((1 - truth[task, classes]).sum()) for task, classes in enumerate(lists))
     assert n_listed > 0.7 * float(truth.sum())
     assert absent <= 0.05 * n_listed
+
+
+def in_memory(tasks: Tasks, query: torch.Tensor) -> list[Solution]:
+    return [solve("evidence", Tasks.from_arrays(tasks.support, tasks.support_labels, query))]
+
+
+def in_blocks(tasks: Tasks, query: torch.Tensor) -> list[Solution]:
+    piles = [Pile.of(in_turn(partial(iter, rows.split(50)), torch.device("cpu")), rows) for rows in query]
+    given = zip(tasks.support, tasks.support_labels, piles, strict=True)
+    return [solve("evidence", Tasks.from_pile(*one)) for one in given]
+
+
+def by_scores(tasks: Tasks, query: torch.Tensor) -> list[Solution]:
+    """Scores of a classifier that knows the mean of each class."""
+    means = tasks.support.view(len(tasks), tasks.n_classes, -1, query.shape[-1]).mean(2)
+    return [solve("evidence", Tasks.from_scores((-8 * torch.cdist(query, means).square()).log_softmax(-1)))]
+
+
+def in_a_stream(tasks: Tasks, query: torch.Tensor) -> list[Solution]:
+    """The last of three batches of the same classes."""
+    earlier: Any = ()
+    for batch in (query[:, 0::3], query[:, 1::3], query[:, 2::3]):
+        given = Tasks.from_arrays(tasks.support, tasks.support_labels, batch)
+        found = solve("evidence", replace(given, earlier=earlier))
+        earlier = found.memory
+    return [found]
+
+
+@pytest.mark.parametrize("solved", [in_memory, in_blocks, by_scores, in_a_stream])
+def test_each_item_several_times_makes_no_list_longer_and_no_number_surer(solved):
+    tasks = sample_tasks(load_glyphs("val"), TaskSpec(shots=5, k_eff=10, n_query=45), seed=6, count=8)
+    assert torch.equal(tasks.support_labels[0], torch.arange(tasks.n_classes).repeat_interleave(5))
+    listed, widths = [], []
+    for repeats in (1, 4):
+        query = tasks.query.view(8, 15, 3, -1).repeat(1, repeats, 1, 1).flatten(1, 2)
+        found = solved(tasks, query)
+        listed.append(sum(len(classes) for one in found for classes in one.present()))
+        widths.append(sum(float(one.n_present_interval.diff().sum()) for one in found))
+    assert 0 < listed[1] <= listed[0]
+    assert widths[1] >= 0.9 * widths[0]
 
 
 def test_frames_of_a_burst_that_differ_a_little_are_copies():

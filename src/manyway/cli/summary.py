@@ -11,7 +11,6 @@ from manyway.cli.console import console, note, say
 
 _SHOWN = 15
 _GROUPS = 5
-_LIKELY = 0.5  # a class without items is shown where it occurs with at least this probability
 
 # How features are compared, where that is not how embeddings are.
 _FIRST_STEPS = {
@@ -28,8 +27,7 @@ def print_summary(summary: labelling.Summary, at_least: float | None = None) -> 
     estimated = summary.n_present is not None
     for column in ("items", "share", "mean probability", *(["is present"] if estimated else [])):
         table.add_column(column, justify="right")
-    shown = [found for found in summary.present if found.items or (found.presence or 0.0) >= _LIKELY]
-    for found in shown[:_SHOWN]:
+    for found in summary.present[:_SHOWN]:
         confidence = "–" if found.confidence is None else f"{found.confidence:.2f}"
         present = [] if found.presence is None else [f"{_bar(found)} {_percent(found.presence):>4}"]
         name = found.name if found.name.isprintable() else ascii(found.name)[1:-1]  # a line break could feign a line
@@ -41,8 +39,10 @@ def print_summary(summary: labelling.Summary, at_least: float | None = None) -> 
         line += f"; {low if low == high else f'{low} to {high}'} {'is' if high == 1 else 'are'} estimated to occur"
     say(f"{line}:")
     console().print(table)
-    if len(shown) > _SHOWN:
-        say(f"… and {len(shown) - _SHOWN} more classes.")
+    if rest := Counter(found.verdict for found in summary.present[_SHOWN:]):
+        bars = ((rest["present"], "present █"), (rest["possible"], "possible ▒"))
+        line = ", ".join(f"{number} {which}" for number, which in bars if number)
+        say(f"… and {rest.total()} more{': ' * bool(line)}{line}.")
     if summary.n_present is not None:
         say(_listed(summary))
     if summary.n_unknown is not None:

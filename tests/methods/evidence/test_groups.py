@@ -8,6 +8,7 @@ from problems import make_tasks
 from torch import Tensor
 
 from manyway import FeatureSet, Tasks, TaskSpec, evaluate, sample_tasks, solve
+from manyway.core.blocks import Pile, in_turn
 from manyway.core.presence import effective_number
 from manyway.core.transforms import transform
 from manyway.methods.calibration.calibration import calibrate, calibrate_and_place
@@ -209,17 +210,19 @@ def test_evidence_needs_only_log_likelihoods():
 
 
 @pytest.mark.parametrize("repeats", [1, 3], ids=["without copies", "with copies"])
-def test_near_copies_are_the_same_whether_some_features_are_compared_first_or_all(repeats, monkeypatch):
+@pytest.mark.parametrize("beside", [True, False], ids=["one after another", "far apart"])
+def test_near_copies_are_counted_wherever_they_lie_where_some_queries_stand_for_all(repeats, beside, monkeypatch):
+    """Every third query is compared with all: in a sample alone, copies that follow each other would be missed."""
     generator = torch.Generator().manual_seed(0)
     means, labels = torch.randn(6, 64, generator=generator), torch.arange(6).repeat_interleave(4)
     support = means[labels] + torch.randn(24, 64, generator=generator)
-    query = (means[torch.arange(20) % 3] + torch.randn(20, 64, generator=generator)).repeat(repeats, 1)
+    query = means[torch.arange(20) % 3] + torch.randn(20, 64, generator=generator)
+    query = query.repeat_interleave(repeats, 0) if beside else query.repeat(repeats, 1)
+    read = in_turn(lambda: iter(query.split(7)), torch.device("cpu"))
+    monkeypatch.setattr(groups, "_MOST_QUERIES", len(query) // 3)
     tasks = Tasks.from_arrays(support[None], labels[None], query[None])
-    found = []
-    for most in (8, 64):
-        monkeypatch.setattr(groups, "_MOST_FEATURES", most)
-        found.append(float(solve("evidence", tasks).copies))
-    assert found == [repeats, repeats]
+    found = solve("evidence", tasks), solve("evidence", Tasks.from_pile(support, labels, Pile.of(read, query)))
+    assert [float(one.copies) for one in found] == [repeats, repeats]
 
 
 @pytest.mark.parametrize(("d", "noise"), [(80, 0.0), (80, 0.05), (16, 0.0), (16, 0.05), (4, 0.0)])

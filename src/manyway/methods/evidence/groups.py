@@ -36,7 +36,7 @@ prior.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import lru_cache, partial
 from math import ceil, exp, log
 from typing import NamedTuple
 
@@ -53,7 +53,6 @@ from manyway.methods.evidence.search import Dense
 
 _MOST_TRIED = 1 << 24  # numbers: fewer queries are looked at where they could be of very many classes
 _MOST_COMPARED = 2048  # queries that are compared with each other
-_MOST_FEATURES = 256  # that are compared first
 _MOST_PAIRS = 1 << 25  # of queries that are compared for a review: limits memory and time
 _MOST_QUERIES = 512  # evenly spaced: enough to fit one number
 _LOG_POWERS = (-1.5, 0.75, 46)  # the values that are tried: lowest, highest, number
@@ -177,16 +176,17 @@ def single_queries(queries: Held) -> Tensor:
 def copies(queries: Held, schedule: Schedule, one_shot: bool) -> Tensor:
     """[t] how many near-copies queries have on average, themselves included.
 
-    Of many queries a sample is compared, in which each copy stands for as many as were left out.
+    Of many queries some are compared with all: copies may follow each other, or lie far apart.
     """
-    stride = ceil(queries.n_query / _MOST_COMPARED)
-    placed = sample(queries, stride)[0]
+    placed = sample(queries, stride(queries.n_query))[0]
     sure = not one_shot and isinstance(queries.of, Distances) and placed.shape[-1] > schedule.few_features
     limit = copy_distance(queries.of.usual_distance(placed), placed.shape[-1], schedule, sure)
-    near: Tensor = distances_between(placed[..., :: ceil(placed.shape[-1] / _MOST_FEATURES)]) <= limit
-    if int(near.sum()) > near[..., 0].numel():  # distances in some features are no larger, and tell that none is near
-        near = distances_between(placed) <= limit
-    return (near.sum((1, 2)) / placed.shape[1] - 1).clamp_min(0).mul(stride).add(1)
+    return (queries.each(partial(_count_near, placed, limit)).values[0] / placed.shape[1]).clamp_min(1)
+
+
+def _count_near(rows: Tensor, limit: Tensor, part: Part) -> Sums:
+    """The work that counts the pairs [t] of a row and a query that are near."""
+    return Sums(((squared_distances(part.placed, rows) <= limit).sum((1, 2)),))
 
 
 def distinct(tasks: Tasks, schedule: Schedule) -> Tasks:

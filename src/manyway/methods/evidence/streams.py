@@ -161,7 +161,9 @@ def next_batch(tasks: Tasks, solve: Solve, parameters: Parameters, learned: Any)
         items, given = (torch.cat([one[rows] for one in values], 1) for values in (batches, known))
         run = replace(tasks[rows], query_table=items, query_index=None, query_labels=None, unknown_labels=None)
         run = replace(run, known=None).with_known(given)
-        parts.append((rows, _first(solve(run, select_rows(learned, rows)), tasks.n_query)))
+        found = solve(run, select_rows(learned, rows))
+        copies = torch.maximum(alone.copies[rows], found.copies)  # in the batch, or of earlier items
+        parts.append((rows, _first(found, tasks.n_query) | {"copies": copies}))
     solution = _put_together(alone, parts)
     solution.memory = remembered
     return solution
