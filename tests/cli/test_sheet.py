@@ -73,8 +73,9 @@ def test_a_decimal_comma_gaps_and_the_name_of_the_column(tmp_path, run_in_folder
     table = sheet().rename(columns={"label": "kind of insect"})
     table.loc[[3, 4], "width"] = np.nan
     table.to_csv(tmp_path / "sheet.csv", sep=";", decimal=",", index=False)
-    code, _, err = run_in_folder("label", "sheet.csv", "--label-column", "kind of insect", "--skip-bad")
+    code, out, err = run_in_folder("label", "sheet.csv", "--label-column", "kind of insect", "--skip-bad")
     assert code == 0, err
+    assert "1 item without an answer: the column 'note' at the end of the table says why." in out
     found = rows_of(tmp_path / "labels.csv")
     assert len(found) == 40
     assert [row["item"] for row in found if row["note"]] == ["S-004"]

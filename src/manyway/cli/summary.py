@@ -54,7 +54,7 @@ def print_summary(summary: labelling.Summary, at_least: float | None = None) -> 
     for line in _learned(summary, at_least):
         say(line)
     if summary.skipped:
-        say(f"{_items(summary.skipped)} could not be read: see the column 'note' at the end of the table.")
+        say(f"{_items(summary.skipped)} without an answer: the column 'note' at the end of the table says why.")
     say(f"Written to {summary.output}.")
     for remark in summary.notes:
         note(remark)
