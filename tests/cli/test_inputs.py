@@ -484,7 +484,7 @@ def test_rows_that_lack_a_number_are_left_out_where_wanted_and_listed(run_in_fol
         ("x4", "", "hill"),
     ]
     assert found[2]["note"] == "skipped: it has no number in column 'a'"
-    assert "2 items could not be read" in out
+    assert "2 items without an answer: the column 'note' at the end of the table says why" in out
     # A class whose only example is left out cannot be an answer: that is said.
     assert "no complete row of known.csv is left of 'cat'" in err
     Path("pile.csv").write_text("a,b\n,1\n1,\n")
