@@ -160,3 +160,14 @@ def test_the_items_of_one_table_are_reviewed(tmp_path, run_in_folder, monkeypatc
     assert len(seen) == 2
     code, _, err = run_in_folder("review", "sheet.xlsx", "--export", "reviewed.csv")
     assert (code, "Exports are made of a saved review" in err) == (2, True)
+
+
+def test_a_folder_in_the_way_of_a_review_costs_no_labels_and_names_the_command_that_helps(tmp_path, run_in_folder):
+    write(sheet(), tmp_path / "sheet.csv")
+    (tmp_path / "review").mkdir()
+    (tmp_path / "review" / "mine.txt").write_text("precious")
+    code, _, err = run_in_folder("label", "sheet.csv", "--review")
+    assert code == 2
+    assert "review exists and holds no review; name another folder: `manyway review … -o FOLDER`." in err
+    assert len(rows_of(tmp_path / "labels.csv")) == 40
+    assert [path.name for path in (tmp_path / "review").iterdir()] == ["mine.txt"]

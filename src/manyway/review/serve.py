@@ -283,10 +283,10 @@ def open_review(
         assert saved is not None
         data = saved
     elif saved is not None and saved.items_hash != data.items_hash:
-        hint = f"go on with it by `manyway review {folder}`, or name another folder with -o"
+        hint = f"go on with it by `manyway review {folder}`, or name another folder with `manyway review … -o FOLDER`"
         raise InputError(f"{folder} holds a review of other items; {hint}.")
     elif not started and folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
-        raise InputError(f"{folder} exists and holds no review; name another folder with -o.")
+        raise InputError(f"{folder} exists and holds no review; name another folder: `manyway review … -o FOLDER`.")
     relabel = Relabel(data, first)  # it may refuse them: before a folder is made
     if not read_only:
         try:
