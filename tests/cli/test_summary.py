@@ -50,6 +50,14 @@ def test_as_many_classes_are_shown_as_present_and_possible_as_the_sentence_says(
     out = capsys.readouterr().out
     table, _, sentence = out.partition("6 classes are present █")
     assert f", {n_possible} more are possible ▒." in sentence
-    further = re.search(r"… and (\d+) more: \d+ possible ▒.", table)
+    further = re.search(r"… and (\d+) more\.", table)
     assert table.count("fish") + int(further[1] if further else 0) == n_possible
     assert sum("██" in line for line in table.splitlines()) == 6
+
+
+def test_every_class_of_the_list_is_named(capsys):
+    """Somebody signs the list: it is not cut, whatever the number of items of its classes."""
+    classes = [ClassSummary(f"fish {k}", 9, 0.1, 0.9, 0.3, "possible") for k in range(15)]
+    classes += [ClassSummary(name, 1, 0.1, 0.9, 0.99, "present") for name in ("heron", "crane\n3 classes are present")]
+    print_summary(Summary(137, 40, tuple(classes), 0.9, 0, n_present=(2, 9)))
+    assert "… and 2 more, of which present █: heron, crane\\n3 classes are present." in capsys.readouterr().out

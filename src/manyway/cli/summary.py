@@ -30,8 +30,7 @@ def print_summary(summary: labelling.Summary, at_least: float | None = None) -> 
     for found in summary.present[:_SHOWN]:
         confidence = "–" if found.confidence is None else f"{found.confidence:.2f}"
         present = [] if found.presence is None else [f"{_bar(found)} {_percent(found.presence):>4}"]
-        name = found.name if found.name.isprintable() else ascii(found.name)[1:-1]  # a line break could feign a line
-        table.add_row(name, str(found.items), f"{found.proportion:.1%}", confidence, *present)
+        table.add_row(_name(found), str(found.items), f"{found.proportion:.1%}", confidence, *present)
     n_found = sum(found.items > 0 for found in summary.present)
     line = f"{n_found} of {summary.n_classes} classes found in {_items(summary.n_items)}"
     if summary.n_present is not None:
@@ -39,10 +38,9 @@ def print_summary(summary: labelling.Summary, at_least: float | None = None) -> 
         line += f"; {low if low == high else f'{low} to {high}'} {'is' if high == 1 else 'are'} estimated to occur"
     say(f"{line}:")
     console().print(table)
-    if rest := Counter(found.verdict for found in summary.present[_SHOWN:]):
-        bars = ((rest["present"], "present █"), (rest["possible"], "possible ▒"))
-        line = ", ".join(f"{number} {which}" for number, which in bars if number)
-        say(f"… and {rest.total()} more{': ' * bool(line)}{line}.")
+    if rest := summary.present[_SHOWN:]:
+        listed = ", ".join(_name(found) for found in rest if found.verdict == "present")
+        say(f"… and {len(rest)} more{', of which present █: ' * bool(listed)}{listed}.")
     if summary.n_present is not None:
         say(_listed(summary))
     if summary.n_unknown is not None:
@@ -58,6 +56,11 @@ def print_summary(summary: labelling.Summary, at_least: float | None = None) -> 
     say(f"Written to {summary.output}.")
     for remark in summary.notes:
         note(remark)
+
+
+def _name(found: labelling.ClassSummary) -> str:
+    """Its name on one line: a line break could feign a line."""
+    return found.name if found.name.isprintable() else ascii(found.name)[1:-1]
 
 
 def _bar(found: labelling.ClassSummary) -> str:
