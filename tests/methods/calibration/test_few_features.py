@@ -36,13 +36,22 @@ def test_classes_whose_examples_are_all_copies_are_labelled_by_the_nearest(dtype
 
 def test_few_left_out_examples_make_answers_less_sure_and_many_do_not():
     powers = [float(learn_before(table(n), Parameters()).calibration.power[0]) for n in (2, 5, 10, 50)]
-    assert powers == pytest.approx([(1 / 2) ** 2, (2 / 3) ** 2, (4 / 5) ** 2, (20 / 21) ** 2])
+    assert powers == pytest.approx([4 / 29, 1 / 2, 4 / 5, 100 / 101])
 
 
 def test_many_examples_of_one_class_do_not_make_answers_about_the_other_sure():
     support, labels = torch.randn(1, 51, 6, generator=torch.Generator().manual_seed(2)), (torch.arange(51) > 0).long()
     found = learn_before(Tasks.from_arrays(support, labels[None], support), Parameters()).calibration.power
-    assert found.tolist() == pytest.approx([(1 + (1 + 5 / 100) / 2) ** -2])
+    assert found.tolist() == pytest.approx([1 / (1 + (10 / 2 * (1 + 1 / 50) / 2) ** 2)])
+
+
+def test_classes_of_one_example_beside_large_ones_take_no_more_queries_than_they_have():
+    generator, counts = torch.Generator().manual_seed(3), torch.tensor([1, 20]).repeat(5)
+    means, labels = 1.6 * torch.randn(40, 10, 4, generator=generator), torch.arange(10).repeat_interleave(counts)
+    truth = torch.arange(10).repeat(8)
+    rows = [means[:, of] + torch.randn(40, len(of), 4, generator=generator) for of in (labels, truth)]
+    found = solve("evidence", Tasks.from_arrays(rows[0], labels.expand(40, -1), rows[1])).labels
+    assert (counts[found] == 1).float().mean() < 0.47
 
 
 def test_many_features_keep_their_probabilities():
@@ -61,7 +70,7 @@ def test_a_precision_of_the_user_is_obeyed_as_it_is():
 def test_few_degrees_of_freedom_do_not_make_a_metric_that_tells_nothing_apart(units):
     examples = torch.tensor([[0, 9], [1, 9], [9, 0], [9, 1], [8, 1], [8, 0]]) * torch.tensor(units)
     tasks = Tasks.from_arrays(examples[None], [[0, 0, 1, 1, 2, 2]], torch.tensor([[[0.0, 8.0]]]) * torch.tensor(units))
-    assert solve("evidence", tasks).probabilities[0, 0, 0] > 0.9
+    assert solve("evidence", tasks, schedule={"few_features_doubt": 0.0}).probabilities[0, 0, 0] > 0.999
 
 
 def in_units(units: list[float], n_examples: list[int]) -> Tasks:

@@ -8,9 +8,9 @@ distances to them are too long by S/n on average, where S is the within-class sc
 A log-normal prior holds τ near the usual value for features of that variance. It decides alone where no class has two
 samples, and keeps τ finite where every sample is classified without doubt. Few features have no usual value: there the
 prior is wide, and the n samples that can be left out have also chosen metric and first step, so that their answers are
-too good. With c = min(5/n, 1), the final probabilities are therefore raised to the power 1/(1 + c)², which changes no
-label. Each class has a c of its own, with K times its samples, and the mean counts: many samples of one class say
-little about another. A lower τ loses labels: where 3 of 10 classes with two examples occur, up to 13 points.
+too good. The final probabilities are therefore raised to the power 1/(1 + (10/n)²), which changes no label. n is K
+times the harmonic mean of the numbers of samples: many samples of one class say little about another. A lower τ loses
+labels: where 3 of 10 classes with two examples occur, up to 13 points.
 
 Classes may have any numbers of samples. What is averaged over samples is weighted, so that no class decides alone: the
 n samples of a class count as n/(1 + n/8) (``class_limit``). ``Calibration.shrunk`` makes prototypes with large errors
@@ -112,8 +112,8 @@ class Calibration:
         stay as steep, so that τ is divided by the largest factor.
 
         A prototype counts as n_k divided by its factor. Half of the difference of errors between classes is taken into
-        account: with many features an error makes all distances longer by S/n_k, but with few features it is as likely
-        to make the prototype attractive.
+        account: with many features an error makes all distances longer by S/n_k. With few features it is as likely to
+        make the prototype attractive, and the factor makes up for it but for the part 1/K, which is in the middle.
         """
         n_classes = self.counts.shape[1]
         if n_classes < 2:
@@ -131,7 +131,8 @@ class Calibration:
         most = trusted.amax(-1, keepdim=True)
         factors = trusted / most * (most / constants.trust_above).clamp_max(1)
         worth = self.counts / factors
-        worth = 2 / (1 / worth + 1 / worth.amax(-1, keepdim=True))
+        share = 1 / n_classes if self.offsets.shape[-1] <= constants.few_features else 0.5
+        worth = 1 / torch.lerp(1 / worth.amax(-1, keepdim=True), 1 / worth, share)
         offsets = self.offsets * factors.unsqueeze(-1)
         return replace(
             self,
@@ -287,8 +288,7 @@ def calibrated(
 
 def doubted(counts: Tensor, constants: Constants) -> Tensor:
     """[t] the power of answers that few left-out samples have taught, for classes with ``counts`` [t, k]."""
-    doubts = constants.few_features_doubt / (counts * (counts > 1) * counts.shape[1]).clamp_min(1)
-    return (1 + doubts.clamp_max(1).mean(-1)) ** -2
+    return 1 / (1 + (2 * constants.few_features_doubt / counts.shape[1] * (1 / counts).mean(-1)).square())
 
 
 def _spreads(totals: Tensor, prototypes: Tensor, counts: Tensor, constants: Constants) -> tuple[Tensor, Tensor]:
