@@ -108,3 +108,9 @@ def test_of_a_review_only_what_a_person_has_seen_is_verified(judge):
     code, out, err = judge("before.json", "after.csv", "--labels", "reviewed.csv")
     assert code == 0, err
     assert "4 verified items: 3 corrected, 0 made worse, 1 unchanged" in out
+
+
+def test_items_whose_labels_are_the_same_say_nothing_and_others_are_asked_for(judge):
+    code, out, _ = judge("after.csv", "after.csv", "--labels", "verified.csv")
+    assert code == 0
+    assert "these items do not show which is better; verify some whose label has changed." in out

@@ -65,7 +65,8 @@ def judge(
     _show("rank", {name: changes[0] for name, changes in ranks.items()})
     _show("class", {one.name: one for one in of_classes})
     mean, low, high = everything.difference
-    unclear = "these items do not show which is better; verify more"
+    those = "more" if everything.corrected + everything.worse else "some whose label has changed"
+    unclear = f"these items do not show which is better; verify {those}"
     verdict = unclear if low <= 0 <= high else f"{after.name} is {'better' if low > 0 else 'worse'}"
     say(f"{100 * mean:+.1f} points ({100 * low:+.1f} to {100 * high:+.1f}): {verdict}.")
 
