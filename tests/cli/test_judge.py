@@ -53,7 +53,7 @@ def test_each_rank_and_class_is_counted_with_an_interval(judge):
 def test_what_is_the_same_is_not_better(judge):
     code, out, _ = judge("before.json", "before.json", "--labels", "verified.csv")
     assert code == 0
-    assert "these items do not show which is better; verify more." in out
+    assert "these items do not show which is better; verify some whose label has changed." in out
     assert "0 corrected, 0 made worse" in out
     assert "is worse" in judge("after.csv", "before.json", "--labels", "verified.csv")[1]
 
@@ -110,7 +110,8 @@ def test_of_a_review_only_what_a_person_has_seen_is_verified(judge):
     assert "4 verified items: 3 corrected, 0 made worse, 1 unchanged" in out
 
 
-def test_items_whose_labels_are_the_same_say_nothing_and_others_are_asked_for(judge):
-    code, out, _ = judge("after.csv", "after.csv", "--labels", "verified.csv")
-    assert code == 0
-    assert "these items do not show which is better; verify some whose label has changed." in out
+def test_as_many_corrected_as_made_worse_ask_for_more(judge):
+    write_scores("mixed.json", " ".join(["wolf"] + ["dog"] * 20 + ["fox"] * 19))  # item 0 is right now, item 20 wrong
+    code, out, _ = judge("before.json", "mixed.json", "--labels", "verified.csv")
+    assert (code, "1 corrected, 1 made worse" in out) == (0, True)
+    assert "these items do not show which is better; verify more." in out
