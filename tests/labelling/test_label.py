@@ -500,4 +500,5 @@ def test_items_without_examples_and_names_are_refused(problem, tmp_path, monkeyp
     _, query = write(tmp_path, problem, "npz")
     code, _, err = run(monkeypatch, capsys, "label", query)
     assert code == 2
-    assert "give EXAMPLES and ITEMS, or --class-names and ITEMS" in " ".join(err.split())
+    hint = "give EXAMPLES and ITEMS, a table that has labels in some rows, or --class-names and ITEMS"
+    assert hint in " ".join(err.split())
