@@ -19,7 +19,7 @@ class Constants:
     # Standard deviation of the log-normal prior of the precision. A few dozen left-out samples outweigh it.
     precision_prior_sd: float = 0.5
     # The same with few features, which have no usual precision; and half of the number of left-out samples with which
-    # final probabilities have the power ½ (see `calibration`): from 84 tables of KEEL and R with 2 to 10 examples.
+    # final probabilities have the power ½ (see `calibration`): from 76 tables of KEEL and R with 1 to 50 examples.
     few_features_prior_sd: float = 1.0
     few_features_doubt: float = 5.0
     # The values of γ that are tried besides 1 (see `metric`), about equally spaced in ln(γ/(1 − γ)).
