@@ -220,7 +220,8 @@ class Block(Strict):
             size = None if n_classes is None else partial(n_classes, features)
             for task in self.task.points(size):
                 for chosen in _product({k: _axis(v) for k, v in self.sweep.get(method, {}).items()}):
-                    params = {name: _resolve(value, task) for name, value in {**fixed, **chosen}.items()}
+                    params = {**fixed, **chosen}
+                    params |= {k: v["per_query"] * task.n_queries for k, v in params.items() if _is_per_query(v)}
                     for scorer in (None if name == NONE["scorer"] else name for name in self.scorers):
                         what = features, method, params, task, self.n_tasks, self.seed, self.trace
                         learn = self.learn.get(method)  # type: ignore[call-overload]
@@ -336,10 +337,6 @@ def _axis(value: Any) -> list[Any]:
 def _product(axes: Mapping[str, Sequence[Any]]) -> Iterator[dict[str, Any]]:
     for values in itertools.product(*axes.values()):
         yield dict(zip(axes, values, strict=True))
-
-
-def _resolve(value: Any, task: TaskSpec) -> Any:
-    return value["per_query"] * task.n_queries if _is_per_query(value) else value
 
 
 def _is_per_query(value: Any) -> bool:

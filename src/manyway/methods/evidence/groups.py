@@ -52,7 +52,7 @@ from manyway.methods.evidence.schedule import Parameters, Schedule, agreement
 from manyway.methods.evidence.search import Dense
 
 _MOST_TRIED = 1 << 24  # numbers: fewer queries are looked at where they could be of very many classes
-_MOST_COMPARED = 2048  # queries that are compared with each other
+_MOST_COMPARED = 2048  # queries, or classes, that are compared at once
 _MOST_PAIRS = 1 << 25  # of queries that are compared for a review: limits memory and time
 _MOST_QUERIES = 512  # evenly spaced: enough to fit one number
 _LOG_POWERS = (-1.5, 0.75, 46)  # the values that are tried: lowest, highest, number
@@ -185,8 +185,9 @@ def copies(queries: Held, schedule: Schedule, one_shot: bool) -> Tensor:
 
 
 def _count_near(rows: Tensor, limit: Tensor, part: Part) -> Sums:
-    """The work that counts the pairs [t] of a row and a query that are near."""
-    return Sums(((squared_distances(part.placed, rows) <= limit).sum((1, 2)),))
+    """The work that counts the pairs [t] of a row and a query that are near, for some queries at a time."""
+    counts = [(squared_distances(x, rows) <= limit).sum((1, 2)) for x in torch.split(part.placed, _MOST_COMPARED, 1)]
+    return Sums((torch.stack(counts).sum(0),))
 
 
 def distinct(tasks: Tasks, schedule: Schedule) -> Tasks:
