@@ -284,12 +284,12 @@ def test_the_estimator_hands_back_presence_and_number():
     assert result.n_present_sd >= 0
 
 
-@pytest.mark.parametrize("solver", [evidence, prepare_evidence, evidence_from_likelihood])
+@pytest.mark.parametrize("solver", [evidence, evidence_from_likelihood])
 def test_all_entry_points_show_the_one_list_of_parameters(solver):
     shown = inspect.signature(solver).parameters
     taken = ("likelihood",) if solver is evidence_from_likelihood else ()  # there it is what is given
     shared = [field for field in fields(Parameters) if field.name in shown and field.name not in taken]
-    assert len(shared) == (len(fields(Parameters)) if solver is evidence else 6 if "max_iter" in shown else 5)
+    assert len(shared) == (len(fields(Parameters)) if solver is evidence else 6)
     for field in shared:
         assert shown[field.name].default == field.default
         assert field.name in solver.__doc__
