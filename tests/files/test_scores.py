@@ -203,6 +203,22 @@ def test_a_wide_table_may_have_some_labels(tmp_path):
     assert scores.labels == ("fox", None)
 
 
+@pytest.mark.parametrize("form", ["{:.3f}", "{:.1e}", "-{:.2f}"])  # probabilities, small ones, log-probabilities
+def test_a_class_may_be_called_like_an_id_or_a_date(form, tmp_path):
+    classes = ["id", "file", "date", "no", "key", "lat", "idx"]  # Indonesian is id, Norwegian no
+    rows = [",".join(form.format((3 * i + 5 * k) % 11 / 11 + 0.01) for k in range(len(classes))) for i in range(9)]
+    for head, names in (("", tuple(map(str, range(9)))), ("text,", tuple(f"t{i}.txt" for i in range(9)))):
+        lines = [
+            head + ",".join(classes),
+            *(f"{name},{row}" if head else row for name, row in zip(names, rows, strict=True)),
+        ]
+        scores = read_scores(write(tmp_path, "s.csv", "\n".join(lines)))
+        assert scores.classes == tuple(classes)
+        assert scores.names == names
+    whole = read_scores(write(tmp_path, "s.csv", "id,dog,fox\n17,0.1,0.9\n18,0.6,0.4\n"))
+    assert (whole.names, whole.classes) == (("17", "18"), ("dog", "fox"))
+
+
 @pytest.mark.parametrize(
     ("first", "second", "labels"), [("", "", None), ("fox", "", ("fox", None)), ("fox", "dog", ("fox", "dog"))]
 )

@@ -90,7 +90,9 @@ def make_jobs(suite: Suite, wishes: Wishes) -> tuple[list[Job], list[str]]:
         # Some feature sets take the tuned parameters of another.
         tuned = {name: wishes.tuned.get(suite.tuned_from.get(name, name), {}) for name in block.features}
         for experiment in block.experiments(tuned, lambda name: load(name).n_classes):
-            if not _kept(experiment, wishes.only):
+            # An axis that this experiment does not have is a parameter of another method: nothing is said about it.
+            axes = {axis: str(in_words(axis, value)) for axis, value in experiment.axes.items()}
+            if any(axes[axis] not in values for axis, values in wishes.only.items() if axis in axes):
                 continue
             features = load(experiment.features)
             if isinstance(experiment.task.unknown_from, str):
@@ -198,9 +200,3 @@ def _check_only(suite: Suite, wishes: Wishes) -> None:
     for axis in wishes.only:
         if axis not in known:
             raise InputError(f"{axis}=… in `only`: {suite.name} has no axis '{axis}'; {nearest(axis, known)}")
-
-
-def _kept(experiment: Experiment, only: Mapping[str, Sequence[str]]) -> bool:
-    axes = experiment.axes
-    # An axis that this experiment does not have is a parameter of another method: nothing is said about it.
-    return all(str(in_words(axis, axes[axis])) in values for axis, values in only.items() if axis in axes)

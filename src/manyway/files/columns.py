@@ -39,6 +39,7 @@ _SURE = 12  # n whole numbers of a range r all differ by chance with a probabili
 _CODES = [sign * (10.0**digits - 1) for digits in (2, 3, 4, 5) for sign in (-1, 1)]  # -999 for a missing value
 _MANY = 20  # rows, from which on a single column that rises throughout numbers them in any table
 _WHOLE = re.compile(r"\s*[-+]?\d*\s*")
+_PART = re.compile(r"\s*(-|0?[.,]|\d+(\.\d+)?e-)", re.IGNORECASE)
 _WORDS = 2  # texts have at least this many words on average
 Numbers = np.ndarray[Any, Any]
 
@@ -205,13 +206,14 @@ def find_item(table: Table, options: Options, taken: Collection[int | None]) -> 
     forced = {*options.feature_columns, *(options.like or ())}
     free = [at for at, name in enumerate(names) if at not in taken and name not in forced]
     exact = [at for at in free if names[at].strip().casefold() == "item"]
-    ids = [at for at in free if is_id(names[at])]
+    ids = [at for at in free if is_id(names[at]) and not _are_parts(table.sample(at))]
     found = exact or sorted(ids, key=lambda at: not _distinct(table.sample(at)))
     found += [at for at in free if _are_codes(cells := table.sample(at)) and _distinct(cells)]
     if options.like is not None:  # the features are known, and this is none
         found += [at for at in free if _are_numbered(names[at], cells := table.sample(at)) and _distinct(cells)]
     counts = [at for at in free if is_row_number(names[at]) or names[at] in table.index]
-    found += [at for at in counts if any(map(is_filled, table.sample(at)))]  # a comma at the end of lines is no name
+    # A comma at the end of lines is no name.
+    found += [at for at in counts if any(map(is_filled, cells := table.sample(at))) and not _are_parts(cells)]
     if not found:
         return None, None
     at, others = found[0], [names[other] for other in dict.fromkeys(ids) if other != found[0]]
@@ -267,6 +269,11 @@ def is_number_like(cell: Any) -> bool:
 def is_whole(cell: Any) -> bool:
     """Whether a cell is a number without a fraction, or a text of one."""
     return isinstance(cell, int) or (isinstance(cell, float) and cell.is_integer()) or bool(_WHOLE.fullmatch(str(cell)))
+
+
+def _are_parts(cells: Sequence[Any]) -> bool:
+    """Whether a number is a part of one, or a negative one with a fraction. No id is: `id` is also a language."""
+    return any(_PART.match(str(cell)) and is_number_like(cell) and not is_whole(cell) for cell in cells)
 
 
 def _distinct(cells: Sequence[Any]) -> bool:
@@ -539,7 +546,7 @@ def _may_be_feature(table: Table, at: int) -> bool:
     cells = table.sample(at)
     if not all(type(c) is float and c == c for c in cells):  # there may be thousands that are
         cells = [c for c in cells if not missing(c) and str(c).strip().casefold() not in _PERHAPS_MISSING]
-    named = is_id(name) or is_row_number(name) or name in table.index
+    named = name in table.index or ((is_id(name) or is_row_number(name)) and not _are_parts(cells))
     # 4, f, r: kinds, of which one has the name of a number
     numbers = sum(type(c) is float or is_number_like(c) for c in cells)
     return not named and (table.holds_lists(at) or 2 * numbers >= len(cells) > 0)

@@ -158,7 +158,8 @@ def choose(tasks: Tasks, constants: Constants, metric: bool = True) -> FirstStep
 
 def _unit_step(tasks: Tasks) -> tuple[FirstStep, Tasks, Tensor]:
     """Unit length, the tasks with powers where these are taken, and the number of samples per class [t, k]."""
-    levels = _lowest(tasks) >= 0
+    lowest = tasks.support_table.amin(-1)  # [n] or [t, s]; factors are positive, so they can be ignored
+    levels = (lowest if tasks.support_index is None else lowest[tasks.support_index]).amin(-1) >= 0
     levelled = tasks
     if bool(levels.all()):
         levelled = rowwise(tasks, level)
@@ -174,12 +175,6 @@ def _unit_step(tasks: Tasks) -> tuple[FirstStep, Tasks, Tensor]:
 
 def _with_base_mean(step: FirstStep, base_mean: Tensor) -> FirstStep:
     return replace(step, middle=torch.where(_like((step.way == _UNIT) & ~step.levels), base_mean, step.middle))
-
-
-def _lowest(tasks: Tasks) -> Tensor:
-    """[t] the smallest feature of the support. Factors are positive, so they can be ignored."""
-    lowest = tasks.support_table.amin(-1)  # [n] or [t, s]
-    return (lowest if tasks.support_index is None else lowest[tasks.support_index]).amin(-1)
 
 
 def _seen(tasks: Tasks, counts: Tensor, middle: Tensor, constants: Constants) -> tuple[Tensor, Tensor]:
