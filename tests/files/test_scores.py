@@ -220,6 +220,27 @@ def test_a_class_may_be_called_like_an_id_or_a_date(form, tmp_path):
 
 
 @pytest.mark.parametrize(
+    "names",
+    ["top1,score1,top2,score2", "label,probability,label_2,probability_2", "top1 pred,top1 conf,top2 pred,top2 conf"],
+)
+@pytest.mark.parametrize("first", ["item", "file"])
+def test_the_best_classes_may_stand_side_by_side(first, names, tmp_path):
+    text = f"{first},{names},site\na.jpg,fox,0.9,dog,0.1,north\nb.jpg,dog,0.6,,,south\n"
+    scores = read_scores(write(tmp_path, "s.csv", text))
+    assert scores.names == ("a.jpg", "b.jpg")
+    assert scores.classes == ("dog", "fox")
+    np.testing.assert_allclose(scores.values, [[0.1, 0.9], [0.6, np.nan]])
+    assert scores.carried == {"site": ["north", "south"]}
+
+
+def test_other_columns_with_numbers_are_no_further_answers(tmp_path):
+    long = read_scores(write(tmp_path, "s.csv", "item,class,score,score2\na,fox,0.9,7\na,dog,0.1,7\nb,dog,0.6,8\n"))
+    assert (long.classes, long.carried) == (("dog", "fox"), {"score2": ["7", "8"]})
+    wide = read_scores(write(tmp_path, "s.csv", "item,label,prob_0,prob_1\na,1,0.1,0.9\nb,,0.6,0.4\n"))
+    assert (wide.classes, wide.labels) == (("prob_0", "prob_1"), ("1", None))
+
+
+@pytest.mark.parametrize(
     ("first", "second", "labels"), [("", "", None), ("fox", "", ("fox", None)), ("fox", "dog", ("fox", "dog"))]
 )
 def test_a_folder_has_the_labels_of_its_files_and_none_where_no_file_has_one(first, second, labels, tmp_path):

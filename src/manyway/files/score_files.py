@@ -1,6 +1,7 @@
 """Files of scores: tables of any form, what other programs write, and what is known about items and classes."""
 
 import re
+from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -20,11 +21,13 @@ from manyway.files.text import first_twice, listed, read_lines, shorten, suffix_
 
 SCORE_SUFFIXES = (*TABLE_SUFFIXES, ".txt", ".json")
 _CLASS_NAMES = ("class", "species", *LABEL_NAMES)
+_ANSWER_NAMES = ("top", "pred", "predicted", "prediction", "name")  # of what a classifier says
+_RANK = re.compile(r"[\W_]*\d+[\W_]*|top(?=.*\d)")
 _OF_CLASS = re.compile(r"scientific|latin|taxon|species|genus|family|order|common", re.IGNORECASE)  # columns of classes
 _HOW_LIKELY = ("probability", "likelihood", "likely", "prior", "frequency", "count", "n")
 _MEDIA = ("mediaID", "deploymentID", "timestamp")
 _ROUNDING = 0.02  # of the sum of probabilities
-_SCORE_NAMES = ("score", "probability", "prob", "confidence", "log_probability", "log_prob", "logit")
+_SCORE_NAMES = ("score", "probability", "prob", "confidence", "conf", "log_probability", "log_prob", "logit")
 
 
 def read_scores(path: str | Path, options: Options = AUTO) -> Scores:
@@ -34,8 +37,9 @@ def read_scores(path: str | Path, options: Options = AUTO) -> Scores:
     ----------
     path : path-like
         A table (.csv, .tsv, .parquet, .jsonl) with one column per class, or with the columns ``item``, ``class`` and
-        ``score``; a ``predictions.json`` of SpeciesNet; a MegaDetector file with classifications (.json); a table of
-        BirdNET (csv, Kaleidoscope csv, or a Raven selection table, .txt); or a folder of such files.
+        ``score``, or with the best classes side by side (``top1``, ``score1``, ``top2``, ``score2``); a
+        ``predictions.json`` of SpeciesNet; a MegaDetector file with classifications (.json); a table of BirdNET (csv,
+        Kaleidoscope csv, or a Raven selection table, .txt); or a folder of such files.
     options : Options, optional
         The columns of the item name and of known labels, and columns to leave out.
 
@@ -74,10 +78,10 @@ def _read_file(path: Path, options: Options) -> Scores:
     if suffix == ".json":
         return read_score_json(check_input(path))
     named = tables.read_table(path, rows=0).names if suffix == ".parquet" else ()
-    if named and not is_birdnet(named) and not _is_long(named, options):  # it is read once
+    if named and not is_birdnet(named) and not _pairs_in(named, options):  # it is read once
         return _read_wide(path, options)
     names, rows = read_rows(path, options.sheet)
-    long = _is_long(names, options)
+    long = _pairs_in(names, options)
     if is_birdnet(names if long else [*names, "Confidence"]):  # a table that lacks it is told so
         return read_birdnet(path, names, rows)
     return _read_long(path, names, rows, options) if long else _read_wide(path, options)
@@ -128,40 +132,44 @@ def _merged(parts: Sequence[Any]) -> dict[str, dict[str, str]]:
     return found
 
 
-def _is_long(names: Sequence[str], options: Options) -> bool:
-    known = {name.strip().casefold() for name in names} - {name.casefold() for name in options.ignore_columns}
-    return bool(known & set(_SCORE_NAMES)) and bool(known & {*_CLASS_NAMES, (options.label_column or "").casefold()})
+def _pairs_in(names: Sequence[str], options: Options) -> list[tuple[int, int]]:
+    """The columns of a class and its score: one pair, or one per rank side by side (top1, score1, top2, score2)."""
+    found, left_out = defaultdict[str, list[int]](list), {name.casefold() for name in options.ignore_columns}
+    for at, name in enumerate(name.strip().casefold() for name in names):
+        found["" if name in left_out else _RANK.sub("", name) or "top"].append(at)
+    wanted = _RANK.sub("", (options.label_column or "class").casefold()), *_CLASS_NAMES, *_ANSWER_NAMES
+    pair = [next((found[n] for n in some if n in found), []) for some in (wanted, _SCORE_NAMES)]
+    if len(pair[0]) != len(pair[1]):  # other columns have numbers, too
+        pair = [[at for at in some if not _RANK.search(names[at])] for some in pair]
+    return list(zip(*pair, strict=False))
 
 
 def _read_long(path: Path, names: Sequence[str], rows: Rows, options: Options) -> Scores:
-    of_class = column(path, names, *filter(None, (options.label_column, *_CLASS_NAMES)))
-    of_score = column(path, names, *_SCORE_NAMES)
-    of_item = find_any(names, options.item_column or "item")
+    of_class, of_score = zip(*_pairs_in(names, options), strict=True)
+    ids = [name for name in names if is_id(name)]
+    of_item = find_any(names, options.item_column or "item", *(ids if len(ids) == 1 else ()))
     if of_item is None:
-        ids = [at for at, name in enumerate(names) if is_id(name)]
-        if len(ids) != 1:
-            raise InputError(f"{path} has the columns {listed(names)}; name that of the items with `item_column`.")
-        of_item = ids[0]
-
-    others = [names[at] for at in range(len(names)) if at not in (of_class, of_score, of_item)]
+        raise InputError(f"{path} has the columns {listed(names)}; name that of the items with `item_column`.")
+    others = [names[at] for at in range(len(names)) if at not in (of_item, *of_class, *of_score)]
     about: dict[str, dict[str, Any]] = {}
     described: dict[str, dict[str, str]] = {}
     differs: set[str] = set()  # columns with two cells for one item or class
 
     def pairs() -> Iterable[Pair]:
         for place, cells in rows:
-            score = as_number(path, place, names[of_score], cells[of_score])
-            item, name = ("" if missing(cells[at]) else str(cells[at]) for at in (of_item, of_class))
+            item, *classes = ("" if missing(cells[at]) else str(cells[at]) for at in (of_item, *of_class))
             for other in others:
                 cell = cells[names.index(other)]
                 of_this: dict[str, Any]
-                if _OF_CLASS.search(other):
-                    of_this, key, cell = described.setdefault(other, {}), name.strip(), str(cell or "")
+                if _OF_CLASS.search(other) and len(classes) == 1:
+                    of_this, key, cell = described.setdefault(other, {}), classes[0].strip(), str(cell or "")
                 else:
                     of_this, key = about.setdefault(item, {}), other
                 if of_this.setdefault(key, cell) != cell:
                     differs.add(other)
-            yield place, item, name, score
+            # There may be fewer answers than in other rows.
+            answers = [(name, at) for name, at in zip(classes, of_score, strict=True) if name or at == of_score[0]]
+            yield from ((place, item, name, as_number(path, place, names[at], cells[at])) for name, at in answers)
 
     found = from_pairs(path, pairs(), about=about)
     carried = {name: cells for name, cells in found.carried.items() if name not in differs}
@@ -227,7 +235,7 @@ def read_answers(path: Path, options: Options = AUTO) -> tuple[dict[str, str], M
         names, rows = read_rows(path)
         of_item = find_any(names, options.item_column or "item", *filter(is_id, names))
         of_label = find_any(names, options.label_column or "label")
-        scored = _is_long(names, options) and list(names[:3]) != ["item", "label", "probability"]
+        scored = _pairs_in(names, options) and list(names[:3]) != ["item", "label", "probability"]
         if of_item is not None and of_label is not None and not scored:
             return _labels(path, rows, of_item, of_label), {}
     scores = read_scores(path, options)

@@ -1,6 +1,6 @@
 """Label the items of a review again, with what is known about some of them."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 from functools import cached_property
 from typing import Any
@@ -42,7 +42,6 @@ class Relabel:
         self.data, self._first = data, first
         self.tasks, self.classes = self._problem()
         self._number = {name: k for k, name in enumerate(self.classes)}
-        self._found_copies: Tensor | None = None
 
     def _problem(self) -> tuple[Tasks, tuple[str, ...]]:
         data = self.data
@@ -95,13 +94,7 @@ class Relabel:
             params["prepared"] = self._placed.with_classes(list(firsts.values()), pile)
         tasks = replace(self.tasks, n_classes=len(classes), query_table=self.tasks.query_table[:, pile])
         found = get_method(DEFAULT_METHOD)(tasks.with_known(labels), **params)
-        return classes, _spread_out(found, pile, n_items, lambda: self._copies(found))
-
-    def _copies(self, found: Solution) -> Tensor:
-        """How many near-copies items have on average, which answers do not change: found once, from all pairs."""
-        if self._found_copies is None:
-            self._found_copies = found.copies
-        return self._found_copies
+        return classes, _spread_out(found, pile, n_items)
 
     @cached_property
     def _placed(self) -> Placed | None:
@@ -131,7 +124,7 @@ def _nothing(n_items: int, n_classes: int) -> Solution:
     return Solution(zeros, torch.zeros(1), torch.ones(1) > 0, make_review_scores=lambda: zeros[..., 0] - 1)
 
 
-def _spread_out(found: Solution, rows: list[int], n_items: int, make_copies: Callable[[], Tensor]) -> Solution:
+def _spread_out(found: Solution, rows: list[int], n_items: int) -> Solution:
     """Answers for some items as answers for all."""
     where = torch.tensor(rows)
 
@@ -144,5 +137,5 @@ def _spread_out(found: Solution, rows: list[int], n_items: int, make_copies: Cal
 
     fills = {"probabilities": 0, "unknown": 0, "unknown_groups": -1}
     answers = {name: spread(getattr(found, name), fill) for name, fill in fills.items()}
-    later = {"make_review_scores": lambda: spread(found.review_scores, -1), "make_copies": make_copies}
-    return found.changed(**answers, **later, tallied=found.tallied, unknown_medoids=None)
+    answers |= {"make_review_scores": lambda: spread(found.review_scores, -1)}
+    return found.changed(**answers, tallied=found.tallied, unknown_medoids=None)
