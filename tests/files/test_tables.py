@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from decimal import Decimal
 
 import numpy as np
@@ -10,6 +11,8 @@ import pytest
 from hostile.files import write
 
 from manyway import InputError
+from manyway.encoding.kinds import FEATURES, likely_kind
+from manyway.files.items import read_items
 from manyway.files.tables import Table, read_table
 from manyway.sampling.embedded import load_glyphs
 
@@ -80,6 +83,22 @@ def test_embeddings_are_the_same_to_the_last_bit(tmp_path):
         read = read_table(write(tmp_path / name, content)).features(range(features.shape[1]))
         assert read.dtype == np.float32
         np.testing.assert_array_equal(read, features)
+
+
+@pytest.mark.parametrize("form", [lambda row: json.dumps(row.tolist()), lambda row: f" {row.astype(np.float64)}\n"])
+def test_embeddings_may_be_lists_in_one_column_of_texts(form, tmp_path):
+    features = load_glyphs().features[:30].double().numpy().round(4)
+    lines = ["id,label,embedding", *(f'i{n},fox,"{form(row)}"' for n, row in enumerate(features))]
+    path = write(tmp_path / "a.csv", "\n".join(lines))
+    assert likely_kind(path) == FEATURES
+    items = read_items(path)
+    np.testing.assert_allclose(items.rows(0, 30).numpy(), features, rtol=1e-6)
+    assert items.columns == tuple(f"embedding[{i}]" for i in range(features.shape[1]))
+    assert items.names[:2] == ("i0", "i1")
+    for cell in ("[1.5, 2.5]", "none"):
+        last = write(tmp_path / "b.csv", "\n".join([*lines, f'i30,fox,"{cell}"']))
+        with pytest.raises(InputError, match=rf"in line {1 + last.read_text().count(chr(10))}; every row needs 96"):
+            read_items(last)
 
 
 @pytest.mark.parametrize(

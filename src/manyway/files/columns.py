@@ -370,11 +370,9 @@ def _without_gaps(path: Path, contents: Contents) -> Contents:
 
 def _with_lists(options: Options, names: Sequence[str]) -> Options:
     """Options for a table that stores embedding[0], embedding[1], … as one column ``embedding``."""
-    like = list(options.like or ())
-    base = like[0].removesuffix("[0]") if like and like[0].endswith("[0]") else None
-    if base is None or base not in names or like != [f"{base}[{i}]" for i in range(len(like))]:
-        return options
-    return replace(options, like=(base,))
+    like, base = options.like or (), (options.like or ("",))[0].removesuffix("[0]")
+    alike = base in names and [*like] == [f"{base}[{i}]" for i in range(len(like) or 1)]
+    return replace(options, like=(base,)) if alike else options
 
 
 def odd_features(
@@ -542,8 +540,7 @@ def _assign(path: Path, table: Table, options: Options) -> tuple[list[int], int 
 
 
 def _may_be_feature(table: Table, at: int) -> bool:
-    name = table.names[at]
-    cells = table.sample(at)
+    name, cells = table.names[at], table.sample(at)
     if not all(type(c) is float and c == c for c in cells):  # there may be thousands that are
         cells = [c for c in cells if not missing(c) and str(c).strip().casefold() not in _PERHAPS_MISSING]
     named = name in table.index or ((is_id(name) or is_row_number(name)) and not _are_parts(cells))

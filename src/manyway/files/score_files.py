@@ -125,11 +125,8 @@ def _read_folder(folder: Path, options: Options) -> Scores:
 
 def _merged(parts: Sequence[Any]) -> dict[str, dict[str, str]]:
     """Groups, or descriptions, of the classes of several files."""
-    found: dict[str, dict[str, str]] = {}
-    for part in parts:
-        for name, of_class in part.items():
-            found.setdefault(name, {}).update(of_class)
-    return found
+    names = dict.fromkeys(name for part in parts for name in part)
+    return {name: {k: text for part in parts for k, text in part.get(name, {}).items()} for name in names}
 
 
 def _pairs_in(names: Sequence[str], options: Options) -> list[tuple[int, int]]:

@@ -42,6 +42,7 @@ _TRUTHS = dict.fromkeys(("yes", "y", "true", "t", "ja", "wahr", "oui", "vrai", "
 _TRUTHS |= dict.fromkeys(("no", "n", "false", "f", "nein", "falsch", "non", "faux"), 0.0)
 LABEL_NAMES = ("label", "labels", "class", "class_name", "category", "target", "intent")
 TEXT_NAMES = ("text", "sentence", "utterance", "query")
+_LIST = re.compile(r"\s*\[\s*{0}([,\s]+{0})*\s*\]\s*".format(r"[-+]?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?"))
 Rows = Iterator[tuple[str, Sequence[Any]]]  # place ("line 3") and cells
 IsHeader = Callable[[Sequence[str]], bool | None]
 
@@ -318,7 +319,13 @@ class _TextTable(Table):
         return self._samples[at]
 
     def holds_lists(self, at: int) -> bool:
-        return False
+        """Whether most of the first cells are texts of lists: "[0.5, 1.5]", or "[0.5 1.5]"."""
+        return 2 * sum(_LIST.fullmatch(cell) is not None for cell in self.sample(at)) > len(self.sample(at))
+
+    def _lists(self, at: int) -> np.ndarray[Any, Any]:
+        self.columns = [*self._records]
+        self.columns[at] = [*map(_list_in, self._records[at])]
+        return super()._lists(at)
 
     def _read(self, wanted: list[int]) -> list[list[Any]]:
         seen = {at: self._beside[at] for at in wanted if at in self._beside}
@@ -384,6 +391,11 @@ class _TextTable(Table):
     def _has_quotes(self) -> bool:
         with self._text.binary() as file:
             return any(b'"' in piece for piece in iter(lambda: file.read(_BLOCK_BYTES), b""))
+
+
+def _list_in(cell: str) -> Any:
+    """The numbers of a text of a list; another text as it is."""
+    return [*map(float, cell.strip().strip("[]").replace(",", " ").split())] if _LIST.fullmatch(cell) else cell
 
 
 def read_table(

@@ -157,7 +157,8 @@ def sniff(source: TextFile) -> Dialect:
             rows = [row for row in itertools.islice(reader, 50) if row]
             width = len(rows[0]) if rows else 0
             even = width > 1 and all(len(row) == width for row in (rows if complete else rows[:-1] or rows))
-            if delimiter in _RARE_DELIMITERS and (most >= 1000 or not even or not _mostly_numbers(rows)):
+            shares = (sum(is_number(cell) or is_number(cell, ",") for cell in row) / width for row in rows[1:] or rows)
+            if delimiter in _RARE_DELIMITERS and (most >= 1000 or not even or min(shares) < 0.5):  # not of numbers
                 continue
             if even and delimiter == ";" and all(is_number(cell, ",") for cell in rows[0]):
                 return Dialect(";", 0)  # 1,5;2,5: the commas are decimal
@@ -165,10 +166,6 @@ def sniff(source: TextFile) -> Dialect:
             if score > most:
                 best, most = delimiter, score
     return Dialect(best, 0, best == " " or re.search(re.escape(best) + ' +"', text) is not None)
-
-
-def _mostly_numbers(rows: Sequence[Sequence[str]]) -> bool:
-    return all(2 * sum(is_number(cell) or is_number(cell, ",") for cell in row) >= len(row) for row in rows[1:] or rows)
 
 
 def read_records(source: TextFile, dialect: Dialect | None = None) -> Iterator[tuple[int, list[str]]]:
