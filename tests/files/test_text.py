@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import csv
+
 import pytest
+from hostile.files import write
 
 from manyway import InputError
 from manyway.files import text
+from manyway.files.tables import read_table
 from manyway.files.text import is_number, read_lines, read_records, read_text, sniff
 
 LINES = "naïve “café”,1\nplain,2\n"
@@ -81,3 +85,13 @@ def test_other_scripts_are_not_read_as_windows_1252(tmp_path, encoding):
         read_text(tmp_path / "a.csv")
     (tmp_path / "b.csv").write_bytes("label,text\nÄÖÜ,œuvre été à Málaga, þjóð\n".encode("cp1252"))
     assert read_text(tmp_path / "b.csv").notes == ("b.csv is read as Windows-1252 text",)
+
+
+@pytest.mark.parametrize("first", ["", "sep=;\n"])
+def test_long_cells_are_read_also_where_the_delimiter_is_declared(first, tmp_path):
+    before = csv.field_size_limit(131_072)
+    try:
+        table = read_table(write(tmp_path / "a.csv", f"{first}id;text\na;{'x' * 200_000}\n"))
+        assert [len(cell) for cell in table.values([1])[0]] == [200_000]
+    finally:
+        csv.field_size_limit(max(before, csv.field_size_limit()))

@@ -91,8 +91,8 @@ def make_jobs(suite: Suite, wishes: Wishes) -> tuple[list[Job], list[str]]:
         tuned = {name: wishes.tuned.get(suite.tuned_from.get(name, name), {}) for name in block.features}
         for experiment in block.experiments(tuned, lambda name: load(name).n_classes):
             # An axis that this experiment does not have is a parameter of another method: nothing is said about it.
-            axes = {axis: str(in_words(axis, value)) for axis, value in experiment.axes.items()}
-            if any(axes[axis] not in values for axis, values in wishes.only.items() if axis in axes):
+            axes = experiment.axes
+            if any(str(in_words(axis, axes[axis])) not in kept for axis, kept in wishes.only.items() if axis in axes):
                 continue
             features = load(experiment.features)
             if isinstance(experiment.task.unknown_from, str):

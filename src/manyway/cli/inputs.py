@@ -135,7 +135,8 @@ class Inputs:
 
     def _features(self) -> Read:
         named = None if self.class_names is None else files.read_items(self.class_names, self.columns)
-        blank = replace(self.columns, labelled=self.columns.labelled and False)
+        # Of a partly labelled table the items are the other rows.
+        blank = replace(self.columns, labelled=None if self.columns.labelled is None else False)
         beside = None if self.support is None else files.open_beside(self.query, blank)
         columns = replace(self.columns, beside=beside)
         examples = _no_examples(named) if self.support is None else files.read_items(self.support, columns)

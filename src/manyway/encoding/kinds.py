@@ -132,4 +132,4 @@ def _are_numbers(table: files.Table, at: int) -> bool:
     """Whether there are numbers, or lists of them, and nothing else; those that identify or count rows are none."""
     named = files.is_id(table.names[at]) or files.is_row_number(table.names[at])
     given = [cell for cell in table.sample(at) if cell is not None and cell != ""]
-    return bool(given) and not named and (table.holds_lists(at) or all(map(files.is_number_like, given)))
+    return bool(given) and not named and (all(map(files.is_number_like, given)) or table.holds_lists(at))

@@ -370,8 +370,9 @@ def _without_gaps(path: Path, contents: Contents) -> Contents:
 
 def _with_lists(options: Options, names: Sequence[str]) -> Options:
     """Options for a table that stores embedding[0], embedding[1], … as one column ``embedding``."""
-    like, base = options.like or (), (options.like or ("",))[0].removesuffix("[0]")
-    alike = base in names and [*like] == [f"{base}[{i}]" for i in range(len(like) or 1)]
+    like = list(options.like or ())
+    base = like[0].removesuffix("[0]") if like else ""
+    alike = base in names and like == [f"{base}[{i}]" for i in range(len(like) or 1)]
     return replace(options, like=(base,)) if alike else options
 
 
@@ -546,7 +547,7 @@ def _may_be_feature(table: Table, at: int) -> bool:
     named = name in table.index or ((is_id(name) or is_row_number(name)) and not _are_parts(cells))
     # 4, f, r: kinds, of which one has the name of a number
     numbers = sum(type(c) is float or is_number_like(c) for c in cells)
-    return not named and (table.holds_lists(at) or 2 * numbers >= len(cells) > 0)
+    return not named and (2 * numbers >= len(cells) > 0 or table.holds_lists(at))
 
 
 def _like(path: Path, names: Sequence[str], taken: Collection[int | None], like: Sequence[str]) -> list[int]:

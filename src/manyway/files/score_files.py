@@ -84,7 +84,7 @@ def _read_file(path: Path, options: Options) -> Scores:
     long = _pairs_in(names, options)
     if is_birdnet(names if long else [*names, "Confidence"]):  # a table that lacks it is told so
         return read_birdnet(path, names, rows)
-    return _read_long(path, names, rows, options) if long else _read_wide(path, options)
+    return _read_long(path, names, rows, long, options) if long else _read_wide(path, options)
 
 
 def _read_folder(folder: Path, options: Options) -> Scores:
@@ -141,8 +141,8 @@ def _pairs_in(names: Sequence[str], options: Options) -> list[tuple[int, int]]:
     return list(zip(*pair, strict=False))
 
 
-def _read_long(path: Path, names: Sequence[str], rows: Rows, options: Options) -> Scores:
-    of_class, of_score = zip(*_pairs_in(names, options), strict=True)
+def _read_long(path: Path, names: Sequence[str], rows: Rows, both: list[tuple[int, int]], options: Options) -> Scores:
+    of_class, of_score = zip(*both, strict=True)
     ids = [name for name in names if is_id(name)]
     of_item = find_any(names, options.item_column or "item", *(ids if len(ids) == 1 else ()))
     if of_item is None:
@@ -183,9 +183,7 @@ def _read_wide(path: Path, options: Options) -> Scores:
     twice = first_twice(names)
     if twice is not None:
         raise InputError(f"{path} has the item {shorten(twice)} twice; give each item one row.")
-    labels = None
-    if table.labels is not None:
-        labels = tuple(None if missing(label) else str(label).strip() for label in table.labels)
+    labels = None if table.labels is None else tuple(None if missing(x) else str(x).strip() for x in table.labels)
     values = np.asarray(table.features, np.float32)
     total, odd = values.sum(1, keepdims=True), np.arange(values.shape[1])
     for some in (slice(100), slice(None)):  # few columns are left after the first rows

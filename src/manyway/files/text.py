@@ -138,6 +138,8 @@ def _not_utf8(source: TextFile) -> str:
 
 def sniff(source: TextFile) -> Dialect:
     """Find the delimiter from the first lines of a table."""
+    # The limit of 131,072 characters per field is one for the whole process, so it is never lowered again.
+    csv.field_size_limit(max(csv.field_size_limit(), 2**31 - 1))
     with source.open() as file:
         text = file.read(1 << 16)
         complete = not file.read(1)
@@ -147,8 +149,6 @@ def sniff(source: TextFile) -> Dialect:
         return Dialect(declared[1], 1)
     if not complete and len(lines) > 1:
         text = "".join(lines[:-1])
-    # The limit of 131,072 characters per field is one for the whole process, so it is never lowered again.
-    csv.field_size_limit(max(csv.field_size_limit(), 2**31 - 1))
     best, most = ",", 0
     preferred = ("\t", *_DELIMITERS) if suffix_of(source.path) == ".tsv" else _DELIMITERS
     for delimiter in (*preferred, *_RARE_DELIMITERS):

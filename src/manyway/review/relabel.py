@@ -42,6 +42,7 @@ class Relabel:
         self.data, self._first = data, first
         self.tasks, self.classes = self._problem()
         self._number = {name: k for k, name in enumerate(self.classes)}
+        self._earliest: list[Solution] = []  # its near-copies are those of all answers, and are counted once
 
     def _problem(self) -> tuple[Tasks, tuple[str, ...]]:
         data = self.data
@@ -94,7 +95,8 @@ class Relabel:
             params["prepared"] = self._placed.with_classes(list(firsts.values()), pile)
         tasks = replace(self.tasks, n_classes=len(classes), query_table=self.tasks.query_table[:, pile])
         found = get_method(DEFAULT_METHOD)(tasks.with_known(labels), **params)
-        return classes, _spread_out(found, pile, n_items)
+        self._earliest = self._earliest or [found]
+        return classes, _spread_out(found, pile, n_items, self._earliest[0])
 
     @cached_property
     def _placed(self) -> Placed | None:
@@ -124,8 +126,8 @@ def _nothing(n_items: int, n_classes: int) -> Solution:
     return Solution(zeros, torch.zeros(1), torch.ones(1) > 0, make_review_scores=lambda: zeros[..., 0] - 1)
 
 
-def _spread_out(found: Solution, rows: list[int], n_items: int) -> Solution:
-    """Answers for some items as answers for all."""
+def _spread_out(found: Solution, rows: list[int], n_items: int, earliest: Solution) -> Solution:
+    """Answers for some items as answers for all, with the near-copies of the earliest ones."""
     where = torch.tensor(rows)
 
     def spread(values: Tensor | None, fill: float) -> Any:
@@ -137,5 +139,5 @@ def _spread_out(found: Solution, rows: list[int], n_items: int) -> Solution:
 
     fills = {"probabilities": 0, "unknown": 0, "unknown_groups": -1}
     answers = {name: spread(getattr(found, name), fill) for name, fill in fills.items()}
-    answers |= {"make_review_scores": lambda: spread(found.review_scores, -1)}
-    return found.changed(**answers, tallied=found.tallied, unknown_medoids=None)
+    later = {"make_review_scores": lambda: spread(found.review_scores, -1), "make_copies": lambda: earliest.copies}
+    return found.changed(**answers, **later, tallied=found.tallied, unknown_medoids=None)

@@ -21,7 +21,7 @@ from manyway.errors import InputError, named, nearest
 from manyway.files import data_root, reading
 from manyway.training.recipe import Recipe, scaled_for
 
-_WORDNET_ID = re.compile(r"n\d{8}")
+_WORDNET_ID = re.compile(r"\An\d{8}")
 # Validation needs classes that are not trained on, and all 964 of Omniglot are for training. Every fourth of them,
 # rotated by 90 degrees, is a new character to a network that is not trained on such rotations.
 _VAL_EVERY = 4
@@ -109,7 +109,7 @@ def class_in_path(name: str, classes: set[str]) -> str | None:
     ['n01532829', 'n01532829', None]
     """
     *folders, file = name.split("/")
-    names = (*reversed(folders), *_WORDNET_ID.findall(file[:9]))
+    names = (*reversed(folders), *_WORDNET_ID.findall(file))
     return next((name for name in names if name in classes), None)
 
 

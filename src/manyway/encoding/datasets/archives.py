@@ -9,7 +9,6 @@ import zipfile
 from collections.abc import Callable, Sequence
 from datetime import datetime
 from pathlib import Path, PurePosixPath
-from posixpath import commonpath
 from typing import NamedTuple
 
 from manyway.encoding.datasets.decode import read_picture
@@ -74,8 +73,8 @@ def refuse_escape(name: str, path: Path) -> None:
 
 def common_folder(names: Sequence[str]) -> str:
     """The folders around the class folders (``images/`` in ``images/CLASS/1.jpg``), with the final slash."""
-    shared = commonpath(["/".join(name.split("/")[:-2]) for name in names] or [""])
-    return f"{shared}/" if shared else ""
+    shared = os.path.commonprefix([name.split("/")[:-2] for name in names])  # noqa: RUF071 (lists: folders)
+    return "".join(f"{folder}/" for folder in shared)
 
 
 class Originals(NamedTuple):

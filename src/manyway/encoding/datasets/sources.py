@@ -346,8 +346,8 @@ def decode_rows(
                 return None
             picture, note = read_picture(data, preprocess.channels, preprocess.resize)
         except (OSError, InputError) as error:
-            reason = f"it cannot be read ({getattr(error, 'strerror', None) or error})"
-            skipped[source.names[i]] = str(error) if isinstance(error, InputError) else reason
+            why = f"it cannot be read ({error.strerror or error})" if isinstance(error, OSError) else str(error)
+            skipped[source.names[i]] = why
             return None
         if note:
             notes[source.names[i]] = note
