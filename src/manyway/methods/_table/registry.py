@@ -236,7 +236,7 @@ _ALL = (
     Method("stata", "StatA", "graph.anchors:stata", "Zanella et al., CVPR 2025", class_features=True),
     Method("moon", "MOON", "graph.anchors:moon", "von Mises–Fisher relative of StatA", class_features=True),
     Method("zlap", "ZLaP", "graph.zlap:zlap", "Stojnić et al., CVPR 2024", class_features=True),
-    Method("evidence", "Evidence", "evidence.solver:evidence", "this project, docs/evidence.md", version=14,
+    Method("evidence", "Evidence", "evidence.solver:evidence", "this project, docs/evidence.md", version=15,
            holds_support="cpu", class_features=True, scores=True, takes_known=True, learned=("precision", "transform"),
            prepare="evidence.solver:prepare_evidence", in_blocks="evidence.solver:evidence"),
     Method("em-dirichlet", "EM-Dirichlet", "dirichlet.solver:em_dirichlet", "Martin et al., CVPR 2024",

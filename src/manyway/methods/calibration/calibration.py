@@ -65,6 +65,7 @@ class Calibration:
     noise: Tensor  # [t] standard deviation of ‖z − w‖² − S − S/n for members of the nearest class, divided by 1 + 1/n
     losses: Tensor  # [t, n] the cross-entropy of left-out samples times their weights
     power: Tensor  # [t] what final probabilities are raised to
+    clumped: Tensor  # [t] ρ of ``manyway.methods.evidence.unknown``; 0 where it is not measured
 
     def place(self, features: Tensor) -> Tensor:
         """[t, n, d] the coordinates of features [t, n, d] in which distances are computed."""
@@ -96,6 +97,10 @@ class Calibration:
         """
         precision = self.precision.unsqueeze(-1)
         return (precision.unsqueeze(-1) * self.offsets).mT.contiguous(), -0.5 * precision * self.squares
+
+    def of_tasks(self, which: slice) -> Calibration:
+        """That of some tasks, whose features are placed already."""
+        return replace(self, metric=None, **{name: getattr(self, name)[which] for name in _tensors()})
 
     def shrunk(self, constants: Constants) -> Calibration:
         """Prototypes as far as they can be trusted, given that class means are normal around their middle.
@@ -191,8 +196,12 @@ def calibrate_and_place(tasks: Tasks, constants: Constants, *how: Any) -> tuple[
 
 def _joined(parts: list[Calibration], metric: Metric | None) -> Calibration:
     """The calibrations of consecutive tasks as one."""
-    names = [one.name for one in fields(Calibration) if one.name != "metric"]
-    return Calibration(metric=metric, **{name: torch.cat([getattr(part, name) for part in parts]) for name in names})
+    joined = {name: torch.cat([getattr(part, name) for part in parts]) for name in _tensors()}
+    return Calibration(metric=metric, **joined)
+
+
+def _tensors() -> list[str]:
+    return [one.name for one in fields(Calibration) if one.name != "metric"]
 
 
 def _blocks(
@@ -272,7 +281,7 @@ def calibrated(
     given = None if precision is None else torch.full_like(usual, precision)
     squares, noise = lengths - scatter.unsqueeze(-1) / counts, constants.one_shot_noise * scatter
     meaning = scatter, usual if given is None else given, torch.ones_like(usual), noise, torch.zeros_like(counts[:, :1])
-    plain = Calibration(middle, None, offsets, squares, counts, counts, *meaning, torch.ones_like(usual))
+    plain = Calibration(middle, None, offsets, squares, counts, counts, *meaning, torch.ones_like(usual), 0 * usual)
     if not freedom or not (metric or given is None):  # with one sample per class none can be left out
         return plain
     left_out = replace(LeftOut.of(tasks.support_labels.gather(1, samples), plain, usual, constants, few), given=given)

@@ -39,6 +39,13 @@ class Named:
     alone: Tensor  # [t, k] whether a class has a name only, and others have examples
     schedule: Schedule
 
+    @property
+    def usual(self) -> Tensor:
+        """[t], or [1] for all tasks: whether features look like embeddings."""
+        if isinstance(self.scaling, FirstStep):
+            return self.scaling.usual
+        return torch.tensor([self.tasks.n_features > self.schedule.few_features], device=self.tasks.device)
+
     def with_names(self, calibration: Calibration, placed: Tensor) -> Calibration:
         """The calibration with prototypes that have taken in the names.
 

@@ -49,7 +49,14 @@ from manyway.methods.evidence.schedule import Parameters
 from manyway.methods.evidence.search import Dense, fused_search
 from manyway.methods.evidence.several import several
 from manyway.methods.evidence.streams import in_streams, next_batch
-from manyway.methods.evidence.unknown import UnknownGroups, UnknownPosterior, judge, judge_scores, judged_stride
+from manyway.methods.evidence.unknown import (
+    UnknownGroups,
+    UnknownPosterior,
+    clumping,
+    judge,
+    judge_scores,
+    judged_stride,
+)
 
 Queries = InMemory | InBlocks
 
@@ -486,12 +493,10 @@ def _learned(found: Named, parameters: Parameters) -> Learned:
 
 def _with_power(found: Named, calibration: Calibration, names: Tensor, parameters: Parameters) -> Learned:
     """What was learned, with placed names [t, k, d]; answers are less sure unless features look like embeddings."""
-    constants, scaling = parameters.constants, found.scaling
-    many = torch.full_like(calibration.power, found.tasks.n_features > constants.few_features, dtype=torch.bool)
-    usual = scaling.usual if isinstance(scaling, FirstStep) else many
-    power = torch.where(usual, 1.0, doubted(calibration.examples, constants))
-    calibration = found.with_names(replace(calibration, power=power), names)
-    return Learned(found.tasks, scaling, calibration, is_one_shot(found.tasks))
+    power = torch.where(found.usual, 1.0, doubted(calibration.examples, parameters.constants))
+    clumped = calibration.clumped.masked_fill(found.usual, 0)
+    calibration = found.with_names(replace(calibration, power=power, clumped=clumped), names)
+    return Learned(found.tasks, found.scaling, calibration, is_one_shot(found.tasks))
 
 
 def finishing(found: Named, parameters: Parameters) -> Finish | None:
@@ -505,9 +510,12 @@ def finishing(found: Named, parameters: Parameters) -> Finish | None:
         return None
     many = tasks.n_support >= constants.tuning_examples * tasks.n_classes
     tune = likelihood == "logistic" or (likelihood == "auto" and many and not parameters.open_set)
+    measure = parameters.open_set and not bool(found.usual.all())
 
     def finish(calibration: Calibration, tasks: Tasks) -> Calibration:
         shrunk, always = calibration.shrunk(constants), likelihood == "logistic"
+        if measure:
+            shrunk = replace(shrunk, clumped=clumping(shrunk, tasks, constants))
         return tuned(shrunk, calibration.offsets, tasks, constants, always) if tune else shrunk
 
     return finish

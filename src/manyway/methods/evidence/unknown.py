@@ -12,6 +12,12 @@ class were left out. So a group has the log-ratio
 T is Student's distribution: σ comes from N left-out examples, which are its degrees of freedom. Where classes do not
 differ, D = 0 and r = 0: there nothing can be seen.
 
+Classes may come in clumps, and they may overlap: the queries around one are then farther from the nearest prototype
+than S/m + S/n, and none is unknown. This is a part ρ of S, and the excess is less by ρ S (1 − 1/m). The higher of two
+estimates of ρ counts: the excess of groups around examples (not of embeddings, where a little of it costs much), and by
+how much the excess of groups around queries is above the mean excess of their members. For members of a class are
+S + S/n away, in clumps or not, and unknown queries are farther.
+
 Three groups speak about a query: itself alone, the queries around it (those that lie together with it), and the queries
 of its class (those that a search assigns to one class: unknown queries gather at classes that do not occur; the excess
 is that over the prototype of this class). An unknown query also lies between classes more often: its nearest class
@@ -48,7 +54,9 @@ from math import ceil, log, sqrt
 
 import torch
 from torch import Tensor
+from torch.nn.functional import one_hot
 
+from manyway.core import Tasks
 from manyway.errors import InputError
 from manyway.methods.calibration.calibration import Calibration, distances_between, squared_distances
 from manyway.methods.evidence.groups import copy_distance, independent_part
@@ -57,6 +65,7 @@ from manyway.methods.evidence.schedule import Schedule
 
 MOST_JUDGED = 2048  # queries whose groups are found from all pairs; further queries are judged as their groups are
 _MOST_ASSIGNED = 1 << 24  # numbers at once: fewer queries are judged where they could be of very many classes
+_MOST_EXAMPLES = 512  # whose groups are looked at, evenly spaced
 _PROPORTIONS = 40  # grid of the proportion of unknown queries
 Group = tuple[Tensor, Tensor, Tensor]  # of m queries near a prototype of n samples: the squared distance, m and n
 
@@ -145,7 +154,12 @@ def judge(
     distances = calibration.squared_distances(placed)
     single, (near, wide) = _nearest(distances, torch.ones_like(sizes), calibration), schedule.unknown_weights
     alone = scales.log_ratio(*single)
-    around = scales.log_ratio(*_nearest(calibration.squared_distances(means), sizes, calibration))
+    farther = calibration.squared_distances(means)
+    (squares, *rest), nearest = _nearest(farther, sizes, calibration), farther.argmin(-1, keepdim=True)
+    members = (similarity @ (share.unsqueeze(-1) * distances) / masses).gather(-1, nearest).squeeze(-1)
+    room = calibration.scatter.unsqueeze(-1) * (1 - 1 / sizes)
+    clumped = _clumped(farther.amin(-1) - members + room, room, share, calibration)
+    around = scales.log_ratio(squares - torch.maximum(calibration.clumped, clumped).unsqueeze(-1) * room, *rest)
     of_class = scales.log_ratio(*_of_classes(placed, assigned, distances, share, calibration, scales))
     between = (closed.topk(2).values.diff().squeeze(-1).exp() + schedule.odd_members).log()
     if not one_shot:
@@ -157,6 +171,28 @@ def judge(
     judged = _integrated(log_odds, odd, sizes, share, correlation, schedule)
     error = calibration.scatter.unsqueeze(-1) / sizes
     return UnknownPosterior(means, error, calibration.precision, similarity, *judged, stride, schedule)
+
+
+def clumping(calibration: Calibration, tasks: Tasks, schedule: Schedule) -> Tensor:
+    """[t] ρ of the groups around examples. These are in prototypes, which are nearer to them by 2S/n for their part."""
+    stride, found = ceil(tasks.n_support / _MOST_EXAMPLES), []
+    placed, labels = calibration.place(tasks.support[:, ::stride]), tasks.support_labels[:, ::stride]
+    size = max(1, _MOST_ASSIGNED // labels.shape[1] ** 2)
+    for at in (slice(first, first + size) for first in range(0, len(placed), size)):
+        some = calibration.of_tasks(at)
+        similarity, share = _similarity(placed[at], some, schedule)
+        weights = similarity * share.unsqueeze(1)
+        weights = weights / weights.sum(-1, keepdim=True)
+        parts = weights @ one_hot(labels[at], tasks.n_classes).to(placed) / some.counts.unsqueeze(1)
+        scatter, sizes = some.scatter.unsqueeze(-1), _effective_size(similarity, share)
+        distances = some.squared_distances(weights @ placed[at]) + 2 * scatter.unsqueeze(-1) * parts
+        found.append(_clumped(distances.amin(-1) - scatter / sizes, scatter * (1 - 1 / sizes), share, some))
+    return torch.cat(found)
+
+
+def _clumped(excess: Tensor, room: Tensor, share: Tensor, calibration: Calibration) -> Tensor:
+    """[t] ρ from the excess [t, g] of groups and S (1 − 1/m): Σ e / Σ S (1 − 1/m), and a large group that has none."""
+    return ((share * excess).sum(-1) / ((share * room).sum(-1) + calibration.scatter)).clamp(0, 1)
 
 
 def judge_scores(likelihood: Tensor, assigned: Tensor, stride: int, schedule: Schedule) -> UnknownPosterior:
