@@ -19,7 +19,7 @@ DOUBLED = {
     f"{EVIDENCE}.groups": {
         "_MOST_COMPARED": 4096, "_MOST_QUERIES": 1024, "_LOG_POWERS": (-3.0, 1.5, 181), "_MOST_TRIED": 1 << 25,
     },
-    f"{EVIDENCE}.unknown": {"_PROPORTIONS": 80, "MOST_JUDGED": 4096},
+    f"{EVIDENCE}.unknown": {"_PROPORTIONS": 80, "MOST_JUDGED": 4096, "_MOST_EXAMPLES": 1024},
     f"{EVIDENCE}.queries": {"_LEAST_COUNTED": 2e-3},
     f"{EVIDENCE}.from_scores": {"_EM_STEPS": 100, "_LEAST_MISSING": 2e-3, "_SLACK": 0.04, "_LARGEST_SIGMOID": 0.9998},
     f"{EVIDENCE}.several": {"_EM_STEPS": 120},

@@ -206,7 +206,7 @@ class Schedule(OfScores, Counting, Constants):
     odd_members: float = 0.024
     # π: the prior probability that no query is unknown. It is high, because all queries share errors of the scales,
     # which the sum of their log-odds does not know.
-    none_unknown: float = 0.88
+    none_unknown: float = 0.93
     # With one example per class: 2S relative to the distance between neighbouring classes. 0.64 to 0.94 on five sets;
     # a value at the upper end, because with a lower one batches without unknown queries would seem to have some.
     one_shot_within: float = 0.9

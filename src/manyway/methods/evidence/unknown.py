@@ -34,11 +34,12 @@ probability π, and has the density 2(1 − p) otherwise. Whether any query is u
     ln (1 − π)/π + ln Σ_p prior(p) exp Σ_q m_q^(−½) ln(1 − p + p o_q),   1/o_q = 2ε + (1 − 2ε) exp(−λ_q),
 
 where m_q queries lie together with q, and judge as their root. Near-copies count as one query. Few queries cannot
-decide it, because odds are limited by 1/2ε, unless they are farther off than unknown queries are (D and a deviation,
-f): ε is then less, by f/e. The value of p follows from b Σ_q ln(1 − p + p exp λ_q): the queries of a batch share errors
-of prototypes and metric, and b is the part of them that is independent (``independent_part``). So a batch without
-unknown queries stays without. A query is answered as unknown where that is more probable than any class, in a batch
-that probably has some.
+decide it, because odds are limited. Here ε is divided by the root of m_q, for members of a class seldom look unknown
+together, and multiplied by f/e for queries that are farther off than unknown ones are (f is D and a deviation).
+
+The value of p follows from b Σ_q ln(1 − p + p exp λ_q): the queries of a batch share errors of prototypes and metric,
+and b is the part of them that is independent (``independent_part``). So a batch without unknown queries stays without.
+A query is answered as unknown where that is more probable than any class, in a batch that probably has some.
 
 Few left-out examples may be alike by chance: σ is at least S √(2/d), that of d normal features. With few features they
 have chosen metric and first step too: there σ is multiplied by 1 + 5/N.
@@ -165,8 +166,10 @@ def judge(
     if not one_shot:
         between = scales.distinct * (between - log(2 * schedule.odd_members))
     log_odds = near * (alone + around + between) + wide * (assigned @ of_class.unsqueeze(-1)).squeeze(-1)
-    # Members of a class look unknown with the probability ε, but they are seldom farther off than unknown queries are.
+    # Members of a class look unknown with the probability ε, but they are seldom farther off than unknown queries are,
+    # and seldom many together.
     odd = 2 * schedule.odd_members * (scales.farthest(single[2]) / scales.excess(*single).clamp_min(1e-30)).clamp_max(1)
+    odd = odd * sizes.rsqrt()
     correlation = schedule.shared_error + (1 / (calibration.counts + 1)).mean(-1)
     judged = _integrated(log_odds, odd, sizes, share, correlation, schedule)
     error = calibration.scatter.unsqueeze(-1) / sizes
