@@ -23,6 +23,7 @@ Features of any finite magnitude are allowed: no square overflows or vanishes (s
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import NamedTuple, cast
 
 import torch
@@ -247,7 +248,7 @@ def _power(tasks: Tasks) -> Scalings:
     def learned(extent: Callable[[Scaling | None], Extent]) -> Scaling:
         # PT-MAP's transform is defined for features that are not negative; the signed root extends it to all features.
         which = (extent(None).low.amin(-1, keepdim=True) >= 0).expand(-1, 1, 1)
-        rooted = Scaling(_Root(which))
+        rooted = Scaling(partial(_root, which))
         return replace(rooted, middle=extent(rooted).mean, unit=True)
 
     def of(rows: Tensor | None) -> Scaling:
@@ -258,14 +259,9 @@ def _power(tasks: Tasks) -> Scalings:
     return Scalings(of(tasks.support), learned(lambda change: extent_of(tasks, change)), of(tasks.class_features))
 
 
-@dataclass(frozen=True, eq=False)
-class _Root:
+def _root(plain: Tensor, rows: Tensor) -> Tensor:
     """The root of features, with unit length: √(z + 1e-6) in the tasks of ``plain`` [t, 1, 1], else signed."""
-
-    plain: Tensor
-
-    def __call__(self, rows: Tensor) -> Tensor:
-        return unit(torch.where(self.plain, (rows.clamp_min(0) + 1e-6).sqrt(), rows.sign() * rows.abs().sqrt()))
+    return unit(torch.where(plain, (rows.clamp_min(0) + 1e-6).sqrt(), rows.sign() * rows.abs().sqrt()))
 
 
 TRANSFORMS: Mapping[str, Callable[[Tasks], Scalings]] = {

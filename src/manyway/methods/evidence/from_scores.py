@@ -46,7 +46,8 @@ Up to 512 items are used to learn this, evenly spaced; of more than 512 classes 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
+from functools import partial
 from math import ceil, log
 from typing import NamedTuple
 
@@ -234,23 +235,19 @@ class Taught(NamedTuple):
         return torch.logaddexp(z, (alike @ self.votes).log()).log_softmax(-1)
 
 
-@dataclass(frozen=True, eq=False)
-class Tempered:
-    """From rows of log-posteriors [t, b, k] to log-likelihoods: ln softmax(z / T + b), where z has learned."""
+def _place(sharp: tuple[float, ...], taught: tuple[Taught, ...], scaling: Tensor, rows: Tensor) -> Tensor:
+    """From rows of log-posteriors [t, b, k] to log-likelihoods: ln softmax(z / T + b), where z has learned.
 
-    sharp: tuple[float, ...]  # of each task, what log-posteriors are multiplied by first
-    taught: tuple[Taught, ...]
-    scaling: Tensor  # [t, k + 1] the biases b, and 1/T
-
-    def __call__(self, rows: Tensor) -> Tensor:
-        if not any(len(taught.roots) for taught in self.taught):  # what rows sum to does not matter then
-            return rescale(rows * rows.new_tensor(self.sharp).view(-1, 1, 1), self.scaling).log_softmax(-1)
-        each = zip(rows, self.sharp, self.taught, strict=True)
-        z = torch.stack([taught((row * sharp).log_softmax(-1)) for row, sharp, taught in each])
-        return rescale(z, self.scaling).log_softmax(-1)
+    The log-posteriors of each task are multiplied by ``sharp`` first; ``scaling`` [t, k + 1] has b, and 1/T.
+    """
+    if not any(len(one.roots) for one in taught):  # what rows sum to does not matter then
+        return rescale(rows * rows.new_tensor(sharp).view(-1, 1, 1), scaling).log_softmax(-1)
+    each = zip(rows, sharp, taught, strict=True)
+    z = torch.stack([learned((row * power).log_softmax(-1)) for row, power, learned in each])
+    return rescale(z, scaling).log_softmax(-1)
 
 
-# What is learned about the scores of one task, as in ``Tempered``, and how answers are blended.
+# What is learned about the scores of one task, as in ``_place``, and how answers are blended.
 Learned = tuple[float, Taught, Tensor, Blend]
 
 
@@ -276,8 +273,9 @@ def learn_scores(tasks: Tasks, parameters: Parameters) -> tuple[Scores, Tensor |
         labels = torch.cat([known[task, some], tasks.support_labels[task]])
         found.append(_learn(rows[task], known[task], labelled, labels, tasks.expected.to(rows), parameters))
     sharp, taught, scalings, blends = zip(*found, strict=True)
-    place = Tempered(sharp, taught, torch.stack(scalings))
-    temperature = 1 / (place.scaling[:, -1] * torch.tensor(sharp).to(place.scaling))
+    scaling = torch.stack(scalings)
+    place = partial(_place, sharp, taught, scaling)
+    temperature = 1 / (scaling[:, -1] * torch.tensor(sharp).to(scaling))
     counts = rows.new_full((1, rows.shape[-1]), parameters.constants.scores_count)
     likelihood = Scores(counts, {"temperature": temperature}, Blend.joined(blends))
     return likelihood, tasks.pile.then(place) if isinstance(tasks.pile, Pile) else place(tasks.query)

@@ -257,44 +257,32 @@ def evidence_for_proportions(
     return (bound - equal) * independent_part(sizes, correlation)
 
 
-@dataclass(frozen=True, eq=False)
-class CountMembers:
+def _count_members(slopes: Slopes, part: Part) -> Sums:
     """The work that counts the members of each class, as if no label were known: Σ u and Σ ln(1 − u) [t, k]."""
-
-    slopes: Slopes
-
-    def __call__(self, part: Part) -> Sums:
-        members = part.members(self.slopes)
-        return Sums((members.sum(1), log_remainders(members).sum(1)))
+    members = part.members(slopes)
+    return Sums((members.sum(1), log_remainders(members).sum(1)))
 
 
-@dataclass(frozen=True, eq=False)
-class SumGroups:
+def _sum_groups(classes: Tensor, slopes: Slopes, every: int, part: Part) -> Sums:
     """The work that sums the queries of some groups [t, g].
 
     The sums are Σ u z of the members [t, g, d], as if no label were known; Σ u z [t, g, d] and Σ u [t, g] of the
     queries whose label is not known; ``Groups.lengths``, of every so many queries; ``Groups.names`` and ``Groups.own``.
     """
-
-    classes: Tensor
-    slopes: Slopes
-    stride: int
-
-    def __call__(self, part: Part) -> Sums:
-        u, some = columns_of(part.u, self.classes), part.every(self.stride)
-        far = part.of.lengths(some.placed)
-        lengths = (torch.stack([torch.ones_like(far), far, far.square()], -1) * (1 - some.unknown).unsqueeze(-1)).sum(1)
-        if not part.any_known:
-            sums = u.mT @ part.placed
-            nothing = sums.new_zeros(len(u), 0, part.u.shape[-1])
-            return Sums((sums, sums, u.sum(1), lengths, nothing, nothing))
-        members, free = columns_of(part.members(self.slopes), self.classes), u * part.free
-        # A group of class k contains no query of another class, so each known query of another class multiplies its
-        # likelihood by 1 − u. Up to a number per group, this is to divide the likelihood of the query's class by it.
-        known = known_classes(part.known, part.u)
-        names = -(log_remainders(members).mT @ known)
-        own = members.mT @ ((part.of.without_known(part.likelihood, part.known) - part.likelihood) * known)
-        return Sums((members.mT @ part.placed, free.mT @ part.placed, free.sum(1), lengths, names, own))
+    u, some = columns_of(part.u, classes), part.every(every)
+    far = part.of.lengths(some.placed)
+    lengths = (torch.stack([torch.ones_like(far), far, far.square()], -1) * (1 - some.unknown).unsqueeze(-1)).sum(1)
+    if not part.any_known:
+        sums = u.mT @ part.placed
+        nothing = sums.new_zeros(len(u), 0, part.u.shape[-1])
+        return Sums((sums, sums, u.sum(1), lengths, nothing, nothing))
+    members, free = columns_of(part.members(slopes), classes), u * part.free
+    # A group of class k contains no query of another class, so each known query of another class multiplies its
+    # likelihood by 1 − u. Up to a number per group, this is to divide the likelihood of the query's class by it.
+    known = known_classes(part.known, part.u)
+    names = -(log_remainders(members).mT @ known)
+    own = members.mT @ ((part.of.without_known(part.likelihood, part.known) - part.likelihood) * known)
+    return Sums((members.mT @ part.placed, free.mT @ part.placed, free.sum(1), lengths, names, own))
 
 
 class Groups(NamedTuple):
@@ -330,11 +318,11 @@ class Groups(NamedTuple):
         slopes = presence.slopes(alpha).to(like)
         members = presence
         if queries.any_known:
-            masses, log_absent = queries.each(CountMembers(slopes)).values
+            masses, log_absent = queries.each(partial(_count_members, slopes)).values
             members = Presence.of_products(masses, log_absent.exp())
         largest = torch.maximum(presence.masses, members.masses)
         classes = largest.topk(int((largest > 1).sum(1).max()), dim=1).indices
-        work = SumGroups(classes, slopes, stride(queries.n_query))
+        work = partial(_sum_groups, classes, slopes, stride(queries.n_query))
         sums, free, masses, lengths, names, own = (one.to(like) for one in queries.each(work).values)
         weights = query_weights(presence.masses).gather(1, classes).to(like)
         weights = weights * float(queries.parameters.update_prototypes)

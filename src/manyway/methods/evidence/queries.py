@@ -12,7 +12,7 @@ search.
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, partial
 from operator import attrgetter
 from typing import Any
 
@@ -115,26 +115,20 @@ class Held(ABC):
         """The sum of the work over all parts."""
 
 
-def sample(queries: Held, stride: int) -> tuple[Tensor, Tensor]:
-    """Every so many placed queries [t, n, d], and their known labels [t, n]."""
-    placed, known = queries.each(TakeRows(stride)).values
-    return placed, known
-
-
-@dataclass(frozen=True)
-class TakeRows:
-    """The work that takes every so many placed queries, and of each what ``also`` makes of its part [t, b, …].
+def sample(queries: Held, stride: int, also: Callable[[Part], Tensor] = attrgetter("known")) -> tuple[Tensor, Tensor]:
+    """Every so many placed queries [t, n, d], and what ``also`` makes of them [t, n, …]: their known labels.
 
     Steps that compare queries with each other need memory for pairs, and look at a sample: rows 0, stride, 2·stride, …
     of all queries, whatever the parts are.
     """
+    placed, more = queries.each(partial(_take_rows, stride, also)).values
+    return placed, more
 
-    stride: int
-    also: Callable[[Part], Tensor] = attrgetter("known")
 
-    def __call__(self, part: Part) -> Joined:
-        some = part.every(self.stride)
-        return Joined((some.placed, self.also(some)))
+def _take_rows(stride: int, also: Callable[[Part], Tensor], part: Part) -> Joined:
+    """The work that takes them."""
+    some = part.every(stride)
+    return Joined((some.placed, also(some)))
 
 
 def excluded(likelihood: Tensor, known: Tensor) -> Tensor:

@@ -44,7 +44,7 @@ from manyway.methods.evidence.from_scores import for_scores, learn_scores
 from manyway.methods.evidence.groups import Groups, Probabilities, is_one_shot
 from manyway.methods.evidence.likelihood import Blend, Distances, Likelihood, Scores, known_classes
 from manyway.methods.evidence.names import Named, guesses, log_probability, named
-from manyway.methods.evidence.queries import Held, InMemory, Part, TakeRows, excluded, sample
+from manyway.methods.evidence.queries import Held, InMemory, Part, excluded, sample
 from manyway.methods.evidence.schedule import Parameters
 from manyway.methods.evidence.search import Dense, fused_search
 from manyway.methods.evidence.several import several
@@ -264,7 +264,7 @@ def find(queries: Queries, *, one_shot: bool = False, with_objective: bool = Fal
         calibration = likelihood.calibration
         power = calibration.power / grouping.farther(groups.lengths, calibration)
         if one_shot:
-            placed, found_there = queries.each(TakeRows(grouping.stride(queries.n_query), answer)).values
+            placed, found_there = sample(queries, grouping.stride(queries.n_query), answer)
             power = grouping.powers(placed, found_there, calibration, schedule)
         answer = replace(answer, power=power.view(-1, 1, 1))
 
@@ -272,7 +272,7 @@ def find(queries: Queries, *, one_shot: bool = False, with_objective: bool = Fal
     kept, labelled = torch.ones_like(present), torch.zeros_like(present)
     if isinstance(likelihood, Scores) and likelihood.blend.some:
         answer = blended(answer, queries, likelihood.blend)
-    finds = tuple(one.groups(*queries.each(TakeRows(one.stride, answer)).values) for one in judges)
+    finds = tuple(one.groups(*sample(queries, one.stride, answer)) for one in judges)
     for groups_of_unknown in finds:
         more["unknown_medoids"] = groups_of_unknown.medoids
     searched = alone.searched if in_blocks else cache(alone.searched)  # two steps ask for it, and for the answers
@@ -319,7 +319,7 @@ def blended(answer: Probabilities, queries: Held, blend: Blend) -> Probabilities
     with a known label do not count in means and sums.
     """
     stride, constants = grouping.stride(queries.n_query), queries.parameters.constants
-    placed, alone = queries.each(TakeRows(stride, answer)).values
+    placed, alone = sample(queries, stride, answer)
     weights = (sample(queries, stride)[1] < 0).to(alone)
     count = weights.sum(-1).clamp_min(1)
     weights = weights / count.unsqueeze(-1)
