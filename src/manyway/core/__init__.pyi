@@ -10,6 +10,7 @@ from .checking import Strict as Strict
 from .checking import checked as checked
 from .dask import connect as connect
 from .dask import on_dask as on_dask
+from .ops import all_running as all_running
 from .ops import class_moments as class_moments
 from .ops import class_sums as class_sums
 from .ops import column_sums as column_sums

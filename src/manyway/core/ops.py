@@ -55,6 +55,16 @@ def _centred(sums: Tensor, counts: Tensor, centre: Tensor | None) -> Tensor:
     return sums if centre is None else torch.addcmul(sums, counts.unsqueeze(-1), centre, value=-1)
 
 
+def all_running(n_tasks: int, max_iter: int, device: torch.device) -> tuple[Tensor, Tensor, Tensor]:
+    """Before an iteration from which tasks drop out: those that run, and of each n_iter and whether it converged [t].
+
+    >>> all_running(2, 50, torch.device("cpu"))
+    (tensor([0, 1]), tensor([50, 50]), tensor([False, False]))
+    """
+    tasks = torch.arange(n_tasks, device=device)
+    return tasks, torch.full_like(tasks, max_iter), torch.zeros_like(tasks, dtype=torch.bool)
+
+
 def prototypes(tasks: Tasks) -> Tensor:
     """[t, k, d] the mean support feature of each class."""
     sums, counts = class_sums(tasks)

@@ -2,7 +2,7 @@
 
 import torch
 
-from manyway.core import Recorder, Solution, Tasks, nearest_others, prototypes, squared_distances
+from manyway.core import Recorder, Solution, Tasks, all_running, nearest_others, prototypes, squared_distances
 from manyway.methods.calibration.scaling import transform
 
 
@@ -86,9 +86,7 @@ def laplacianshot(
     u = (-unary).softmax(-1)
     pull = graph @ u
     answer = torch.empty_like(u)
-    alive = torch.arange(n_tasks, device=device)  # the tasks that still iterate
-    n_iter = torch.full((n_tasks,), max_iter, device=device)
-    converged = torch.zeros(n_tasks, dtype=torch.bool, device=device)
+    alive, n_iter, converged = all_running(n_tasks, max_iter, device)
     recorder = Recorder(("entropy", "unary", "affinity"))
     energy = torch.zeros(n_tasks, dtype=tasks.dtype, device=device)
     for iteration in range(max_iter):

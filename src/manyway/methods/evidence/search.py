@@ -29,7 +29,7 @@ from typing import Generic, NamedTuple, Protocol, TypeVar
 import torch
 from torch import Tensor
 
-from manyway.core import Recorder
+from manyway.core import Recorder, all_running
 from manyway.core.kernels import fused
 from manyway.core.parallel import LARGE, side_by_side
 from manyway.methods.evidence.prior import Concentrations, Presence, Slopes, log_remainders, remainders
@@ -138,10 +138,8 @@ def _iterate(
     The tasks that still run are copied out (``Queries.select``) whenever some have converged, and written back at the
     end (``Queries.replace``), so that few slow tasks do not cost as much as all.
     """
-    n_tasks, device, max_iter = len(presence.masses), presence.masses.device, parameters.max_iter
-    running, alive = queries, torch.arange(n_tasks, device=device)
-    n_iter = torch.full((n_tasks,), max_iter, device=device)
-    converged = torch.zeros(n_tasks, dtype=torch.bool, device=device)
+    running, max_iter = queries, parameters.max_iter
+    alive, n_iter, converged = all_running(len(presence.masses), max_iter, presence.masses.device)
     terms = Recorder(("fit", "entropy", "prior"))  # after each iteration; a task that has converged repeats its last
     for iteration in range(max_iter):
         ahead = (1.0,) * min(max_iter - iteration - 2, _FAR)

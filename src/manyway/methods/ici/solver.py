@@ -3,7 +3,7 @@
 import torch
 from torch import Tensor
 
-from manyway.core import Solution, Tasks, threads_for
+from manyway.core import Solution, Tasks, all_running, threads_for
 from manyway.methods.calibration.scaling import transform
 from manyway.methods.ici.lasso_path import entry_penalties
 from manyway.methods.ici.logistic import Fit, logistic_regression, with_intercept
@@ -82,9 +82,7 @@ def ici(
     labels = torch.cat([tasks.support_labels, torch.zeros_like(joined, dtype=torch.int64)], dim=1)
     fit = _refit(features, labels, joined, Fit.zero(features, n_classes), c)
     logits = torch.empty(n_tasks, tasks.n_query, n_classes, dtype=tasks.dtype, device=device)
-    alive = torch.arange(n_tasks, device=device)  # the tasks that still have queries to add
-    n_iter = torch.full((n_tasks,), max_iter, device=device)
-    converged = torch.zeros(n_tasks, dtype=torch.bool, device=device)
+    alive, n_iter, converged = all_running(n_tasks, max_iter, device)  # alive: those that still have queries to add
     for iteration in range(max_iter):
         pseudo = (features[:, n_support:] @ fit.weights).argmax(-1)
         labels = torch.cat([labels[:, :n_support], pseudo], dim=1)

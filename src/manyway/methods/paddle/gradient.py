@@ -6,7 +6,7 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from manyway.core import Recorder, Solution, Tasks, column_sums, dot_scores, prototypes, simplex_projection
+from manyway.core import Recorder, Solution, Tasks, all_running, column_sums, dot_scores, prototypes, simplex_projection
 from manyway.methods.calibration.scaling import transform
 from manyway.methods.gradient.information import adam_step, flipped
 from manyway.methods.paddle.forms import FeatureForm, Form, half_norms, prototype_form
@@ -87,8 +87,7 @@ def paddle_pgd(
     if optimizer == "adam" and isinstance(form, FeatureForm):
         descent = AdamSteps(form, lr, lam, eps)
     state = descent.start(dot_scores(tasks.query, prototypes(tasks)).softmax(-1))
-    n_iter = torch.full((tasks.n_tasks,), max_iter, device=tasks.device)
-    converged = torch.zeros(tasks.n_tasks, dtype=torch.bool, device=tasks.device)
+    _, n_iter, converged = all_running(tasks.n_tasks, max_iter, tasks.device)
     norms = half_norms(tasks, descent.form) if with_objective else None
     recorder = Recorder(("fit", "complexity"))
     for iteration in range(max_iter):

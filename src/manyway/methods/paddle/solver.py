@@ -5,7 +5,7 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from manyway.core import Recorder, Solution, Tasks
+from manyway.core import Recorder, Solution, Tasks, all_running
 from manyway.core.kernels import fused
 from manyway.methods._table.parameters import described_as
 from manyway.methods.calibration.scaling import transform
@@ -101,9 +101,7 @@ def paddle(
     answer = torch.empty_like(u)
     bias: Tensor | None = None  # (λ/|Q|) v [t, 1, k]; None while v = 0
     mark: Tensor | None = None  # u at the end of the last period
-    alive = torch.arange(n_tasks, device=device)  # the tasks that still iterate
-    n_iter = torch.full((n_tasks,), max_iter, device=device)
-    converged = torch.zeros(n_tasks, dtype=torch.bool, device=device)
+    alive, n_iter, converged = all_running(n_tasks, max_iter, device)
     recorder = Recorder(("fit", "complexity", "barrier"))
     norms = half_norms(tasks, problem) if with_objective else None
     iteration = 0
