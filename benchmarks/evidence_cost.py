@@ -12,6 +12,7 @@ import argparse
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+import torch
 from torch import Tensor
 
 from benchmarks.measure import count_cpu_time, seconds, show
@@ -19,7 +20,7 @@ from manyway import TaskSpec, sample_tasks, solve
 from manyway.bench.data import find_features
 from manyway.core.transforms import transform
 from manyway.methods.calibration.calibration import calibrate
-from manyway.methods.calibration.metric import _factor, _shrunk, products_among, solve_lower
+from manyway.methods.calibration.metric import _shrunk, products_among, solve_lower
 from manyway.methods.evidence.schedule import Schedule
 
 HEADER = (
@@ -53,7 +54,7 @@ def rows(options: argparse.Namespace) -> Iterator[list[object]]:
 
 def least(rows: Tensor, n_rows: int) -> Tensor:
     """Products among rows [t, n, m], one factor, and its solution for so many rows."""
-    root = _factor(_shrunk(products_among(rows), 1 / rows.shape[2], 1))
+    root = torch.linalg.cholesky(_shrunk(products_among(rows), 1 / rows.shape[2], 1))
     return solve_lower(root, rows.new_ones(len(rows), n_rows, rows.shape[1]).mT)
 
 

@@ -1,7 +1,6 @@
 """OSLO: labels and outlier scores by soft assignments that outliers hardly enter (Boudiaf et al., CVPR 2023)."""
 
 import torch
-from torch import Tensor
 
 from manyway.core import Solution, Tasks, class_sums, cross_products, unit
 from manyway.methods.calibration.scaling import transform
@@ -74,16 +73,11 @@ def oslo(
     centres = sums / counts.unsqueeze(-1)
     assigned = query.new_full((1, 1, 1), 1 / tasks.n_classes)
     for _ in range(max_iter):
-        cosines = _cosines(directions, centres)
+        cosines = cross_products(directions, unit(centres))  # [t, q, k]
         evidence = (assigned * cosines).sum(-1, keepdim=True) / inlier_temperature  # [t, q, 1]
         inlierness = evidence.sigmoid()
         assigned = (inlierness * cosines / temperature).softmax(-1)
         weights = inlierness * assigned
         centres = torch.baddbmm(sums, weights.mT, query) / (counts + weights.sum(1)).unsqueeze(-1)
-    probabilities = (_cosines(directions, centres) / temperature).softmax(-1)
+    probabilities = (cross_products(directions, unit(centres)) / temperature).softmax(-1)
     return Solution(probabilities, max_iter, False, lambda: centres, unknown=(-evidence).sigmoid().squeeze(-1))
-
-
-def _cosines(directions: Tensor, centres: Tensor) -> Tensor:
-    """[t, q, k] the cosines of unit vectors [t, q, d] with prototypes [t, k, d]."""
-    return cross_products(directions, unit(centres))

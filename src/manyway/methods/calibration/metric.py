@@ -166,7 +166,7 @@ class Scatter:
         """[m, d, d] L for some tasks [m] and a γ < 1 or one per task [m], where A = LL'; L⁻¹ where ``inverts``."""
         shrunk = _shrunk(rows_of_tasks(self.products, which), (1 - gamma) * rows_of_tasks(self.weight, which), gamma)
         if not self.inverts:
-            return _factor(shrunk)
+            return torch.linalg.cholesky(shrunk)
         from manyway.methods.calibration import root_kernel
 
         return root_kernel.inverse_root(shrunk)
@@ -241,7 +241,7 @@ class Gram:
 
     def root(self, gamma: float, which: Tensor) -> Tensor:
         """[m, f, f] L for some tasks [m] and a γ < 1."""
-        return _factor(_shrunk(rows_of_tasks(self.products, which), (1 - gamma) / gamma, 1))
+        return torch.linalg.cholesky(_shrunk(rows_of_tasks(self.products, which), (1 - gamma) / gamma, 1))
 
     def crossed(self, features: Tensor) -> Tensor:
         """[t, n, f] the products of features [t, n, d] with the rows Y."""
@@ -318,11 +318,6 @@ def _shrunk(products: Tensor, factor: float | Tensor, diagonal: float | Tensor) 
     shrunk = products * (factor.view(-1, 1, 1) if isinstance(factor, Tensor) else factor)
     shrunk.diagonal(dim1=1, dim2=2).add_(diagonal.view(-1, 1) if isinstance(diagonal, Tensor) else diagonal)
     return shrunk
-
-
-def _factor(matrices: Tensor) -> Tensor:
-    """[t, n, n] their lower factors."""
-    return torch.linalg.cholesky(matrices)
 
 
 def solve_lower(root: Tensor, right: Tensor, panels: bool | None = None) -> Tensor:

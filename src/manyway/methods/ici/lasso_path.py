@@ -72,7 +72,7 @@ class RobustRegression(NamedTuple):
         moments, sums = self.moments(weights)
         gradient = beta @ moments - sums
         if beta[0].numel() > _NEWTON_UNKNOWNS:
-            return _solve(moments, -gradient.mT).mT
+            return torch.linalg.solve(moments, -gradient.mT).mT
         classes = torch.eye(beta.shape[1], dtype=beta.dtype, device=beta.device)
         bound = torch.einsum("ab, tij -> taibj", classes, moments).flatten(3).flatten(1, 2)
         residuals = classes[self.labels] - self.features @ beta.mT
@@ -80,7 +80,7 @@ class RobustRegression(NamedTuple):
         loss = torch.where(norms > penalty, weights / norms.square(), 0)
         # An outlier has no curvature along its own residual. What remains may be singular, so 1e-9 is added.
         hessian = bound * (1 + 1e-9) - (outer * loss.unsqueeze(-1)).mT @ outer
-        return _solve(hessian, -gradient.flatten(1).unsqueeze(-1)).view_as(beta)
+        return torch.linalg.solve(hessian, -gradient.flatten(1).unsqueeze(-1)).view_as(beta)
 
     def _form(self, matrix: Tensor, linear: Tensor | None = None, factor: float = 0) -> Tensor:
         """[t, n] = u_iᵀ matrix u_i + factor·u_i·linear_{y_i}."""
@@ -99,7 +99,7 @@ def lasso_path(problem: RobustRegression) -> Iterator[tuple[Tensor, Tensor, Tens
     """
     alive = torch.arange(len(problem.labels), device=problem.labels.device)
     moments, sums = problem.moments(torch.ones_like(problem.features[..., 0]))
-    beta = _solve(moments, sums.mT).mT
+    beta = torch.linalg.solve(moments, sums.mT).mT
     norms = problem.norms(beta)
     largest = norms.amax(1, keepdim=True)
     for level in range(_N_PENALTIES):
@@ -134,10 +134,6 @@ def _minimise(problem: RobustRegression, penalty: Tensor, beta: Tensor, norms: T
         if not bool(active.any()):
             break
     return beta, norms
-
-
-def _solve(matrix: Tensor, right: Tensor) -> Tensor:
-    return torch.linalg.solve(matrix, right)
 
 
 def _huber(norms: Tensor, penalty: Tensor) -> Tensor:
