@@ -44,6 +44,16 @@ def nearest(name: str, known: Iterable[str]) -> str:
     return f"did you mean '{close[0]}'?" if close else f"choose one of: {', '.join(names)}."
 
 
+def few(names: Iterable[Any], most: int = 6) -> str:
+    """The first of some names, and how many more there are.
+
+    >>> few(["ant", "bee", "cat", "dog"], 2)
+    'ant, bee and 2 more'
+    """
+    names = list(names)
+    return ", ".join(map(str, names[:most])) + (f" and {len(names) - most} more" if len(names) > most else "")
+
+
 def named(known: Mapping[str, T], name: str, what: str) -> T:
     """The entry of a table; an unknown name is an error that names the nearest.
 

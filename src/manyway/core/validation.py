@@ -8,7 +8,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from manyway.errors import InputError
+from manyway.errors import InputError, few
 
 # Features are squared, summed and multiplied. In float32 that is safe between these magnitudes, and features whose
 # largest value lies between them are left as they are, bit for bit.
@@ -142,10 +142,7 @@ def describe_rows(rows: list[int]) -> str:
     >>> describe_rows([3, 5, 8, 9, 12])
     'rows 3, 5, 8 and 2 more'
     """
-    if len(rows) == 1:
-        return f"row {rows[0]}"
-    shown = ", ".join(map(str, rows[:3]))
-    return f"rows {shown}" + (f" and {len(rows) - 3} more" if len(rows) > 3 else "")
+    return f"row{'' if len(rows) == 1 else 's'} {few(rows, 3)}"
 
 
 def _as_tensor(values: Any, name: str, of: str) -> Tensor:

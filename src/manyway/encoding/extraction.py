@@ -15,7 +15,7 @@ from manyway.encoding.datasets.sources import ImageSource, Source, decode_rows, 
 from manyway.encoding.datasets.texts import TextSource, open_texts
 from manyway.encoding.encoders import PICTURES_AND_TEXTS, ImageEncoder, TextEncoder
 from manyway.encoding.kinds import PICTURES, TEXTS, likely_kind
-from manyway.errors import InputError
+from manyway.errors import InputError, few
 from manyway.files import AUTO, AnyPath, Items, Options, check_output
 from manyway.sampling import FeatureSet
 
@@ -44,7 +44,7 @@ def remarks(skipped: Remarks, notes: Remarks) -> Iterator[str]:
     for given, start in ((skipped, "left out "), (notes, "")):
         for note in sorted({note for _, note in given}):
             names = [name for name, other in given if other == note]
-            yield f"{start}{', '.join(names[:3])}{f' and {len(names) - 3} more' if len(names) > 3 else ''}: {note}"
+            yield f"{start}{few(names, 3)}: {note}"
 
 
 def open_for(

@@ -13,7 +13,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import IO, Any, NamedTuple, TextIO
 
-from manyway.errors import InputError
+from manyway.errors import InputError, few
 from manyway.files.files import check_input, most_unpacked
 
 _DELIMITERS = (",", ";", "\t", "|")
@@ -316,8 +316,7 @@ def is_formula(cell: str) -> bool:
 
 
 def listed(names: Sequence[str], most: int = 5) -> str:
-    shown = ", ".join(f"'{name}'" for name in names[:most]) or "(none)"
-    return shown + (f" and {len(names) - most} more" if len(names) > most else "")
+    return few([f"'{name}'" for name in names], most) or "(none)"
 
 
 def first_twice(names: Sequence[str]) -> str | None:

@@ -17,12 +17,11 @@ from safetensors.torch import save_file
 from torch import Tensor, nn
 
 from manyway.encoding.backbones.networks import BACKBONES, Backbone, build
-from manyway.errors import InputError, nearest
+from manyway.errors import InputError, few, nearest
 from manyway.files import atomic_write, check_input, reading
 
 FORMAT = "manyway-backbone-1"
 HEADS = ("fc", "linear")  # names of the classifier in public checkpoints
-_LISTED = 6  # names listed in an error before "and n more"
 
 
 class Checkpoint(NamedTuple):
@@ -45,7 +44,7 @@ class Checkpoint(NamedTuple):
         if "layer1.0.shortcut.0.weight" in self.tensors:
             return "wrn28-10"
         known = ", ".join(BACKBONES)
-        raise InputError(f"{self.source} is of no architecture known here ({known}); it holds {_some(self.tensors)}.")
+        raise InputError(f"{self.source} is of no architecture known here ({known}); it holds {few(self.tensors)}.")
 
 
 def read_checkpoint(path: str | Path) -> Checkpoint:
@@ -91,11 +90,11 @@ def _read_torch(path: Path) -> dict[str, Tensor]:
         raise InputError(f"{path} holds no tensors, so there are no weights to load.")
     special = [name for name, value in tensors.items() if value.is_quantized or value.layout != torch.strided]
     if special:
-        raise InputError(f"{path} holds quantised or sparse tensors ({_some(special)}); save it with plain ones.")
+        raise InputError(f"{path} holds quantised or sparse tensors ({few(special)}); save it with plain ones.")
     # A view that repeats its numbers would be copied to its full size.
     repeated = [name for name, value in tensors.items() if value.nbytes > value.untyped_storage().nbytes()]
     if repeated:
-        raise InputError(f"{path} holds tensors larger than their data ({_some(repeated)}); save copies of them.")
+        raise InputError(f"{path} holds tensors larger than their data ({few(repeated)}); save copies of them.")
     return tensors
 
 
@@ -141,16 +140,10 @@ def load_weights(
             faults["of another shape"].append(f"{name} {tuple(here.shape)} instead of {tuple(there.shape)}")
         if there.is_floating_point() and not here.is_floating_point():
             faults["not of floating-point numbers"].append(f"{name} ({here.dtype})")
-    listed = [f"{what}: {_some(names)}" for what, names in faults.items() if names]
+    listed = [f"{what}: {few(names)}" for what, names in faults.items() if names]
     if listed:
         raise InputError(f"The weights in {source} do not fit {backbone}; {'; '.join(listed)}.")
     network.load_state_dict(dict(tensors), strict=False)
-
-
-def _some(names: Mapping[str, Any] | list[str]) -> str:
-    listed = list(names)
-    more = f" and {len(listed) - _LISTED} more" if len(listed) > _LISTED else ""
-    return ", ".join(listed[:_LISTED]) + more
 
 
 def save_checkpoint(path: str | Path, tensors: Mapping[str, Tensor], meta: Mapping[str, Any]) -> None:
