@@ -61,11 +61,9 @@ def _half(features: FeatureSet, parity: int) -> FeatureSet:
 
 def data_folder(data: Path | None) -> Path | None:
     """The given folder, else the folder that MANYWAY_DATA names, else ./data; None if that does not exist."""
-    if data is not None:
-        if not data.is_dir():
-            raise InputError(f"The data folder {data} does not exist.")
-        return data
-    folder = data_root()
+    folder = data_root(data)
+    if data is not None and not folder.is_dir():
+        raise InputError(f"The data folder {data} does not exist.")
     return folder if folder.is_dir() else None
 
 

@@ -77,10 +77,7 @@ def make_jobs(suite: Suite, wishes: Wishes) -> tuple[list[Job], list[str]]:
             return FeatureSet.load(wishes.features)
         return find_features(name, wishes.data)
 
-    @cache
-    def strangers(name: str) -> FeatureSet:
-        return find_strangers(name, wishes.data)
-
+    strangers = cache(partial(find_strangers, data=wishes.data))
     problem_of = cache(partial(refusal, sample_tasks))  # why no such task can be drawn
     jobs: dict[str, Job] = {}
     skipped: dict[str, None] = {}

@@ -51,7 +51,7 @@ class Stored(Strict):
         """JSON with a checksum: one line per field, so that it is short and readable with a pager."""
         data = {"format": FORMAT, **plain(self.model_dump())}
         lines = (f"{json.dumps(name)}: {json.dumps(value, sort_keys=True)}" for name, value in data.items())
-        return "{\n" + ",\n".join([*lines, f'"{_SEAL}": "{_digest(data)}"']) + "\n}\n"
+        return "{\n" + ",\n".join([*lines, f'"{_SEAL}": "{digest(data)}"']) + "\n}\n"
 
     @classmethod
     def read(cls: type[S], path: str | Path) -> S:
@@ -64,7 +64,7 @@ class Stored(Strict):
             raise InputError(f"{wrong} ({error}); remove it and run again.") from error
         if found != FORMAT:
             raise InputError(f"{wrong} (its format is {found}, not {FORMAT}); remove it and run again.")
-        if seal != _digest({"format": FORMAT, **data}):
+        if seal != digest({"format": FORMAT, **data}):
             raise InputError(f"{path} was changed after it was written (its checksum differs); remove it, run again.")
         return checked(cls, data, f"{wrong} (remove it and run again)")
 
@@ -105,7 +105,7 @@ def experiment_key(experiment: Experiment, fingerprint: str) -> str:
         "metrics": sorted(experiment.metrics),
         "scorer": None if experiment.scorer is None else [experiment.scorer, SCORERS[experiment.scorer].version],
     }
-    return _digest(plain(asked))[:16]
+    return digest(plain(asked))[:16]
 
 
 def full_params(experiment: Experiment) -> dict[str, Any]:
@@ -408,7 +408,8 @@ class Store:
         return sorted(path for path in (self.folder / folder).glob(pattern) if not path.name.startswith("."))
 
 
-def _digest(data: Any) -> str:
+def digest(data: Any) -> str:
+    """SHA-256 of data that JSON can hold."""
     return hashlib.sha256(json.dumps(data, sort_keys=True).encode()).hexdigest()
 
 

@@ -198,8 +198,7 @@ class Block(Strict):
             for value in _axis(values):
                 check_params(method, {name: value}, f".sweep.{method}")
         try:
-            for _ in self.task.points(lambda: 1):
-                pass
+            list(self.task.points(lambda: 1))
         except InputError as error:
             raise ValueError(f".task: {error}") from error
         return self

@@ -10,8 +10,8 @@ the state is written to a file: a run that was stopped and continued gives the s
 was not.
 """
 
-import hashlib
 import json
+import re
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, ClassVar
@@ -22,7 +22,7 @@ from torch import Tensor
 from torch.nn.functional import cross_entropy, softplus
 
 from manyway.bench.plan import Job
-from manyway.bench.records import Record, Stored, now, plain, write_text
+from manyway.bench.records import Record, Stored, digest, now, plain, write_text
 from manyway.bench.suite import Learning, Suite, Tuned, check_params
 from manyway.core import Strict, Tasks, checked, side_by_side, transform
 from manyway.errors import InputError
@@ -93,10 +93,7 @@ def meant_for(validation: str) -> str:
     >>> meant_for("mini-rn18-val"), meant_for("birds_val"), meant_for("birds")
     ('mini-rn18', 'birds', 'birds')
     """
-    for ending in ("-val", "_val", "-validation", "_validation"):
-        if validation.endswith(ending):
-            return validation.removesuffix(ending)
-    return validation
+    return re.sub(r"[-_]val(idation)?\Z", "", validation)
 
 
 def write_tuned(chosen: Mapping[str, Mapping[str, Any]], path: Path) -> None:
@@ -174,9 +171,9 @@ def learn_job(
 ) -> tuple[str, dict[str, Any]]:
     """Learn what a job says, unless its file is there; the feature set it is for, and the entry of what was chosen."""
     target = meant_for(job.experiment.features)
-    digest = hashlib.sha256(json.dumps(training_of(job), sort_keys=True).encode()).hexdigest()[:16]
     # Every lesson has a checkpoint of its own.
-    path, checkpoint = results / f"unem-{target}.json", results / "learning" / f"unem-{digest}.json"
+    checkpoint = results / "learning" / f"unem-{digest(training_of(job))[:16]}.json"
+    path = results / f"unem-{target}.json"
     if rerun:
         checkpoint.unlink(missing_ok=True)
     parameters = None if rerun else already_learned(job, path)
