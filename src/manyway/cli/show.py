@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Annotated
 
@@ -25,13 +25,10 @@ def status(*, results: Path = Path("results")) -> None:
 
     manyway status
     """
-    store = bench.Store(results)
-    shown = Table(box=SIMPLE_HEAD, pad_edge=False)
+    store, plans = _plans(results)
+    shown, known = Table(box=SIMPLE_HEAD, pad_edge=False), store.keys()
     for title in ("run", "done", "in progress", "missing", "started"):
         shown.add_column(title, overflow="fold")
-    known, plans = store.keys(), store.plans()
-    if not plans:
-        raise InputError(_none_in(results))
     for plan in plans:
         sizes = {asked.key: asked.n_tasks for asked in plan.experiments}
         done = sum(key in known for key in sizes)
@@ -155,10 +152,7 @@ def report(
     """
     path = results / "report.html" if out is None else out
     target = files.check_output(path, _stored(results), overwrite=out is None or may_replace(out, overwrite))
-    store = bench.Store(results)
-    plans = [store.plan(name) for name in names] if names else store.plans()
-    if not plans:
-        raise InputError(_none_in(results))
+    store, plans = _plans(results, names or ())
     bench.write_text(target, show.make_report([show.load_view(store, plan) for plan in plans], metric or (None,)))
     say(path)
 
@@ -214,19 +208,21 @@ def print_grids(grids: Iterable[show.Grid]) -> None:
 
 
 def _view(name: str | None, results: Path) -> show.View:
-    store = bench.Store(results)
-    plans = store.plans()
-    if name is None and not plans:
-        raise InputError(_none_in(results))
-    view = show.load_view(store, plans[-1] if name is None else store.plan(name))
+    store, plans = _plans(results, () if name is None else (name,))
+    view = show.load_view(store, plans[-1])
     if view.plan.experiments and not view.records:
         again = f"continue with `manyway bench {view.plan.suite}`"
         raise InputError(f"No experiment of {view.plan.name} is finished yet; {again}.")
     return view
 
 
-def _none_in(results: Path) -> str:
-    return f"There are no results in {results}; start with `manyway bench quickstart`."
+def _plans(results: Path, names: Sequence[str] = ()) -> tuple[bench.Store, list[bench.Plan]]:
+    """A folder of results, and its plans of these names, or all of them, the latest last; there must be one."""
+    store = bench.Store(results)
+    plans = [store.plan(name) for name in names] if names else store.plans()
+    if not plans:
+        raise InputError(f"There are no results in {results}; start with `manyway bench quickstart`.")
+    return store, plans
 
 
 def _stored(results: Path) -> list[Path]:
