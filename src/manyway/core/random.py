@@ -30,7 +30,10 @@ def keys(seed: int, stream: int, index: Tensor) -> Tensor:
 
 def uniform(key: Tensor, step: int) -> Tensor:
     """Draw number ``step`` of each key: float64, uniform in (0, 1)."""
-    return (_shift(_draw(key, step), 11).double() + 0.5) / 2**53
+    # Keys are already mixed, so adding multiples of an odd constant gives SplitMix64's own sequence.
+    offset = (step * _GOLDEN) % 2**64
+    drawn = mix(key + (offset - 2**64 if offset >= 2**63 else offset))
+    return (_shift(drawn, 11).double() + 0.5) / 2**53
 
 
 def subset(key: Tensor, size: int, total: Tensor, wanted: Tensor | None = None, *, ordered: bool = False) -> Tensor:
@@ -70,12 +73,6 @@ def _sorted(values: Tensor) -> Tensor:
     """Each row in ascending order, as int32. NumPy sorts many short rows several times faster than torch does."""
     values = values.int()
     return values.sort(1).values if values.is_cuda else torch.from_numpy(np.sort(values.numpy(), axis=1))
-
-
-def _draw(key: Tensor, step: int) -> Tensor:
-    # Keys are already mixed, so adding multiples of an odd constant gives SplitMix64's own sequence.
-    offset = (step * _GOLDEN) % 2**64
-    return mix(key + (offset - 2**64 if offset >= 2**63 else offset))
 
 
 def _shift(key: Tensor, bits: int) -> Tensor:

@@ -89,7 +89,8 @@ class Relabel:
         labels = torch.tensor([[-1 if known.get(row) is None else number[str(known[row])] for row in pile]])
         n_items = len(self.data.items)
         if not pile or bool((labels >= 0).all()):
-            return classes, _nothing(n_items, len(classes))
+            zeros = torch.zeros(1, n_items, len(classes))  # where no item is open, answers say nothing
+            return classes, Solution(zeros, torch.zeros(1), True, make_review_scores=lambda: zeros[..., 0] - 1)
         params: dict[str, Any] = {"open_set": True} if self.data.open_set else {}
         if self._placed is not None:
             params["prepared"] = self._placed.with_classes(list(firsts.values()), pile)
@@ -118,12 +119,6 @@ class Relabel:
     def _mean(self) -> Tensor:
         base_mean = self.tasks.base_mean
         return self.tasks.support[0].mean(0) if base_mean is None else base_mean
-
-
-def _nothing(n_items: int, n_classes: int) -> Solution:
-    """Answers that say nothing, where no item is open."""
-    zeros = torch.zeros(1, n_items, n_classes)
-    return Solution(zeros, torch.zeros(1), torch.ones(1) > 0, make_review_scores=lambda: zeros[..., 0] - 1)
 
 
 def _spread_out(found: Solution, rows: list[int], n_items: int, earliest: Solution) -> Solution:
