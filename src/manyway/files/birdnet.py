@@ -11,7 +11,7 @@ from functools import partial
 from pathlib import Path
 
 from manyway.errors import InputError
-from manyway.files.scores import FILE, Answers, Collected, Scores, shown_names
+from manyway.files.scores import FILE, Answers, Collected, Scores, from_0_to_1, shown_names
 from manyway.files.tables import Rows, as_number, column, find_any
 from manyway.files.text import read_records, read_text, sniff, suffix_of
 
@@ -53,9 +53,7 @@ def read_birdnet(path: Path, names: Sequence[str], rows: Rows) -> Scores:
             continue
         if not all(name.values()):
             raise InputError(f"{path} has no species in {place}; fill the cell or remove the row.")
-        score = as_number(path, place, names[confidence], cells[confidence])
-        if not 0 <= score <= 1:
-            raise InputError(f"{path} has the confidence {score:g} in {place}; confidences go from 0 to 1.")
+        score = from_0_to_1(path, place, names[confidence], cells[confidence], "confidence")
         own = [name[at] for at in (scientific, common) if at is not None]
         key = ";".join(dict.fromkeys(own))
         labels[key], called[key], found.about[item] = _as_label(own), name, segment

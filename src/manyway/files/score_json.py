@@ -14,9 +14,9 @@ from pathlib import Path
 from typing import Any
 
 from manyway.errors import InputError
-from manyway.files.scores import BOX, FILE, Answers, Collected, Pair, Scores, short_name, shown_names
+from manyway.files.scores import BOX, FILE, Answers, Collected, Pair, Scores, from_0_to_1, short_name, shown_names
 from manyway.files.tables import as_number
-from manyway.files.text import first_twice, listed, read_json, read_text, shorten
+from manyway.files.text import first_twice, listed, read_json, shorten, whole_text
 
 _DECODE = json.JSONDecoder().raw_decode
 _BLANK = re.compile(r"[ \t\r\n]*")
@@ -49,7 +49,7 @@ def _read_speciesnet(path: Path, predictions: Sequence[Any]) -> Scores:
             continue
         lists = _mapping(path, place, entry["classifications"])
         named = _lists(path, place, item, lists, "classes", "scores")
-        scores = {name: _part(path, place, score) for name, score in named.items()}
+        scores = {name: from_0_to_1(path, place, "scores", score, "score") for name, score in named.items()}
         if "target_logits" in lists:
             logits = _lists(path, place, item, lists, "target_classes", "target_logits")
             scores = _with_logits(scores, {k: as_number(path, place, "target_logits", z) for k, z in logits.items()})
@@ -90,7 +90,7 @@ def _with_logits(scores: Mapping[str, float], logits: Mapping[str, float]) -> di
 
 def _speciesnet_text(path: Path, places: Sequence[int], own: Mapping[str, str], answers: Answers, least: float) -> str:
     """The file with the answers as classifications and, where the classifier decided, as the prediction."""
-    text, edits = _text_of(path), []
+    text, edits = whole_text(path), []
     entries = _inside(text, 0, "predictions")
     for place, answer in zip(places, answers, strict=True):
         members = dict(_members(text, entries[place]))
@@ -140,7 +140,7 @@ def _read_megadetector(path: Path, content: Mapping[str, Any]) -> Scores:
                     odd = f"{shorten(one)} among the classifications in {place} ({shorten(file)})"
                     needed = "each is a number of 'classification_categories' and a score"
                     raise InputError(f"{path} has {odd}; {needed}.")
-                scores.append((place, item, str(one[0]), _part(path, place, one[1])))
+                scores.append((place, item, str(one[0]), from_0_to_1(path, place, "scores", one[1], "score")))
             if any(score for *_, score in scores):
                 found.places.append((number, at))
                 found.n_listed = max(found.n_listed, len(scores))
@@ -163,7 +163,7 @@ def _megadetector_text(
     path: Path, places: Sequence[tuple[int, int]], own: Mapping[str, str], answers: Answers, least: float
 ) -> str:
     """The file with the answers as the classifications of its detections."""
-    text, edits = _text_of(path), []
+    text, edits = whole_text(path), []
     images = _inside(text, 0, "images")
     for (number, at), answer in zip(places, answers, strict=True):
         span = dict(_members(text, _inside(text, images[number], "detections")[at]))["classifications"]
@@ -194,13 +194,6 @@ def _kind(pairs: Sequence[Pair]) -> dict[str, Any]:
         total[item] = total.get(item, 0.0) + max(score - _HALF_A_DIGIT, 0.0)
     independent = any(value > 1 for value in total.values())
     return {"kind": "sigmoid" if independent else "probability", "independent": independent}
-
-
-def _part(path: Path, place: str, score: Any) -> float:
-    found = as_number(path, place, "scores", score)
-    if not 0 <= found <= 1:
-        raise InputError(f"{path} has the score {found:g} in {place}; scores go from 0 to 1.")
-    return found
 
 
 def _lists(path: Path, place: str, item: str, found: Mapping[str, Any], keys: str, values: str) -> dict[str, Any]:
@@ -241,11 +234,6 @@ def _new(found: Collected, place: str, entry: Mapping[str, Any], what: str) -> s
         raise InputError(f"{found.path} has the {what} {shorten(name)} twice (again in {place}); remove one.")
     found.about[name] = {}
     return name
-
-
-def _text_of(path: Path) -> str:
-    with read_text(path).open() as file:
-        return file.read()
 
 
 def _members(text: str, at: int) -> Iterator[tuple[Any, tuple[int, int]]]:

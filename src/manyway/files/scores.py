@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from manyway.errors import InputError
-from manyway.files.tables import missing
+from manyway.files.tables import as_number, missing
 from manyway.files.text import shorten
 
 _MOST_SCORES = 2**27  # items × classes; evidence needs about ten arrays of this size
@@ -19,6 +19,8 @@ FILE, SOURCE, SCIENTIFIC = "file", "source", "scientific_name"  # columns that s
 
 Pair = tuple[str, str, str, float]  # place ("line 3"), item, class, score
 Answers = Sequence[Sequence[tuple[str, float]]]  # classes and probabilities of each item, most probable first
+# From answers, and the lowest probability to write, to the text of the file with them in place of the scores.
+Rewrite = Callable[[Answers, float], str]
 
 
 class Origin(NamedTuple):
@@ -28,8 +30,7 @@ class Origin(NamedTuple):
     n_items: int
     n_listed: int  # classes that the item with most of them lists
     format: str  # as people call it
-    # From answers, and the lowest probability to write, to the text of the file with them in place of the scores.
-    rewrite: Callable[[Answers, float], str]
+    rewrite: Rewrite
 
 
 @dataclass(frozen=True, eq=False)
@@ -198,6 +199,14 @@ def shown_names(labels: Mapping[str, str]) -> dict[str, str]:
     return {key: f"{name} ({key})" if counts[name] > 1 else name for key, name in shown.items()}
 
 
+def from_0_to_1(path: Path, place: str, name: str, cell: Any, what: str) -> float:
+    """A cell of a column as a score of that kind, which must lie between 0 and 1."""
+    found = as_number(path, place, name, cell)
+    if not 0 <= found <= 1:
+        raise InputError(f"{path} has the {what} {found:g} in {place}; {what}s go from 0 to 1.")
+    return found
+
+
 @dataclass
 class Collected:
     """What the reader of a file has found so far."""
@@ -216,12 +225,7 @@ class Collected:
         self.others.append({FILE: item, **cells})
 
     def scores(
-        self,
-        labels: Mapping[str, str],
-        shown: Mapping[str, str],
-        form: str,
-        rewrite: Callable[[Answers, float], str],
-        **more: Any,
+        self, labels: Mapping[str, str], shown: Mapping[str, str], form: str, rewrite: Rewrite, **more: Any
     ) -> Scores:
         """All of it. ``labels`` and ``shown`` have the label with a taxonomy, and the shown name, of each key."""
         named = ((place, item, shown[key], score) for place, item, key, score in self.pairs)

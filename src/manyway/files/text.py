@@ -224,8 +224,13 @@ def read_json_lines(source: TextFile) -> Iterator[tuple[int, dict[str, Any]]]:
 
 def read_json(path: Path) -> Any:
     """The value in a .json file."""
+    return _parse_json(whole_text(path), str(path))
+
+
+def whole_text(path: Path) -> str:
+    """All that a text file holds."""
     with read_text(path).open() as file:
-        return _parse_json(file.read(), str(path))
+        return file.read()
 
 
 def _parse_json(text: str, place: str) -> Any:
