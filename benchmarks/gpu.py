@@ -51,13 +51,12 @@ def stages(features: FeatureSet, spec: TaskSpec) -> list[float]:
     centre = scaled.query.mean(1, keepdim=True)
     form = prototype_form(scaled, "gram")
     assert isinstance(form, GramForm)
-    arguments = (form.gram, form.cross, form.sum_norms, form.counts)
     return [
         seconds(lambda: sample_tasks(features, spec, count=N_TASKS)),
         seconds(lambda: transform(tasks, "range")),
         seconds(lambda: class_sums(scaled, centre)),
         seconds(lambda: prototype_form(scaled, "gram")),
-        seconds(lambda: iterate(*arguments, weight=1.0, eps=1e-6, max_iter=100)),
+        seconds(lambda: iterate(form, weight=1.0, eps=1e-6, max_iter=100)),
     ]
 
 

@@ -16,6 +16,7 @@ from manyway import FeatureSet, Tasks, TaskSpec, sample_tasks, solve
 from manyway.core import random as draws
 from manyway.core.kernels import fused, halves, rows, subset, tensor_cores, two_blocks
 from manyway.core.ops import class_moments, class_sums, prototypes
+from manyway.core.tasks import mapped
 from manyway.core.transforms import transform, unit
 from manyway.methods.calibration.calibration import LeftOut
 from manyway.methods.calibration.metric import Inner
@@ -139,9 +140,8 @@ def gram(tasks, scale="range") -> GramForm:
 
 
 def iterate(form, *, weight=1.0, eps=1e-6, max_iter=6, tol=None):
-    return there(loop.iterate)(
-        form.gram, form.cross, form.sum_norms, form.counts, weight=weight, eps=eps, max_iter=max_iter, tol=tol
-    )
+    form = mapped(form, lambda tensor: tensor.to(DEVICE))
+    return there(loop.iterate)(form, weight=weight, eps=eps, max_iter=max_iter, tol=tol)
 
 
 @pytest.mark.parametrize(
@@ -167,7 +167,7 @@ def test_two_blocks_hold_a_number_of_rows(number):
 
 def test_more_queries_than_fit_on_chip_are_refused_by_the_loop():
     with pytest.raises(ValueError, match="at most 128"):
-        loop.iterate(*torch.zeros(4, 1, 129, 129), weight=1.0, eps=0.0, max_iter=1)
+        loop.iterate(GramForm(*torch.zeros(4, 1, 129, 129), features=None), weight=1.0, eps=0.0, max_iter=1)
 
 
 def test_the_loop_without_the_dual_is_soft_kmeans():
@@ -208,8 +208,8 @@ def test_skipping_iterations_that_repeat_changes_no_bit():
     form = gram(make_tasks(n_tasks=1, n_query=6, n_classes=4), scale=None)  # so far apart that they soon repeat
     results = []
     for skip in (True, False):
-        given = (value.to(DEVICE) for value in (form.gram, form.cross, form.sum_norms, form.counts))
-        results.append(loop.iterate(*given, weight=1.0, eps=1e-6, max_iter=16, skip=skip)[0])
+        given = mapped(form, lambda tensor: tensor.to(DEVICE))
+        results.append(loop.iterate(given, weight=1.0, eps=1e-6, max_iter=16, skip=skip)[0])
     assert torch.equal(*results)
 
 

@@ -21,27 +21,20 @@ import triton.language as tl
 from torch import Tensor
 
 from manyway.core.kernels import two_blocks
+from manyway.methods.paddle.forms import GramForm
 
 MAX_QUERY = 128  # more do not fit on chip
 
 
 def iterate(
-    gram: Tensor,
-    cross: Tensor,
-    sum_norms: Tensor,
-    counts: Tensor,
-    *,
-    weight: float,
-    eps: float,
-    max_iter: int,
-    tol: float | None = None,
-    skip: bool = True,
+    form: GramForm, *, weight: float, eps: float, max_iter: int, tol: float | None = None, skip: bool = True
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Run PADDLE's iterations on the fields of a ``GramForm``, from the support's class means; weight is λ/|Q|.
+    """Run PADDLE's iterations, from the support's class means; weight is λ/|Q|.
 
     Returns the assignments [t, q, k], the iterations done [t], and whether ``tol`` was met [t]. ``skip``: whether the
     iterations that repeat assignments bit for bit are left out.
     """
+    gram, cross, sum_norms, counts = form.gram, form.cross, form.sum_norms, form.counts
     n_tasks, n_query, n_classes = cross.shape
     assignments = torch.empty_like(cross, memory_format=torch.contiguous_format)
     n_iter = torch.empty(n_tasks, dtype=torch.int64, device=cross.device)

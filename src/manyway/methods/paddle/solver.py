@@ -137,10 +137,7 @@ def paddle(
                     u, iteration = later, iteration + _PERIOD - 1
         if weight:
             bias = dual(u, weight, eps)
-    if len(alive) == n_tasks:
-        answer = u
-    else:
-        answer[alive] = u
+    answer[alive] = u
     return Solution(answer, n_iter, converged, lambda: everything.prototypes(answer), objective_parts=recorder.parts)
 
 
@@ -197,8 +194,7 @@ def _fused(problem: GramForm, weight: float, eps: float, max_iter: int, tol: flo
 
     if problem.gram.dtype != torch.float32 or problem.gram.shape[1] > MAX_QUERY:
         return None
-    given = problem.gram, problem.cross, problem.sum_norms, problem.counts
-    answer, n_iter, converged = iterate(*given, weight=weight, eps=eps, max_iter=max_iter, tol=tol)
+    answer, n_iter, converged = iterate(problem, weight=weight, eps=eps, max_iter=max_iter, tol=tol)
     return Solution(answer, n_iter, converged, make_prototypes=lambda: problem.prototypes(answer))
 
 
