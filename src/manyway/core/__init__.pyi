@@ -14,6 +14,7 @@ from .ops import all_running as all_running
 from .ops import class_moments as class_moments
 from .ops import class_sums as class_sums
 from .ops import column_sums as column_sums
+from .ops import count_labels as count_labels
 from .ops import cross_products as cross_products
 from .ops import dot_scores as dot_scores
 from .ops import entropy as entropy

@@ -24,8 +24,7 @@ def class_sums(tasks: Tasks, centre: Tensor | None = None) -> tuple[Tensor, Tens
         return _centred(sums if tasks.factor is None else sums * tasks.factor, counts, centre), counts
     n_tasks, n_classes, labels = tasks.n_tasks, tasks.n_classes, tasks.support_labels
     rows = labels[:1] if labels.stride(0) == 0 else labels
-    counts = torch.zeros(len(rows), n_classes, dtype=torch.int64, device=labels.device)
-    counts = counts.scatter_add_(1, rows, torch.ones_like(rows)).expand(n_tasks, -1)
+    counts = count_labels(rows, n_classes).expand(n_tasks, -1)
     table, index = tasks.support_table.reshape(-1, tasks.n_features), tasks.support_rows
     if bool((rows.diff(dim=1) < 0).any()):
         index = index.gather(1, rows.argsort(dim=1, stable=True).expand(n_tasks, -1))
@@ -69,6 +68,12 @@ def prototypes(tasks: Tasks) -> Tensor:
     """[t, k, d] the mean support feature of each class."""
     sums, counts = class_sums(tasks)
     return sums / counts.unsqueeze(-1)
+
+
+def count_labels(labels: Tensor, n_classes: int, weights: Tensor | None = None) -> Tensor:
+    """[t, k] how many of the labels [t, s] are of each class, or the sum of their weights [t, s]."""
+    weights = torch.ones_like(labels) if weights is None else weights
+    return weights.new_zeros(len(labels), n_classes).scatter_add_(1, labels, weights)
 
 
 def one_hot(labels: Tensor, n_classes: int, dtype: torch.dtype) -> Tensor:

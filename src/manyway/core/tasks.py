@@ -427,8 +427,7 @@ class Tasks:
             return None
         if table.ndim == 2 and self.class_ids is not None:
             return _gather(table, self.class_ids, self.factor)
-        rows = table.expand(self.n_tasks, -1, -1)
-        return rows if self.factor is None else rows * self.factor
+        return _gather(table.expand(self.n_tasks, -1, -1), None, self.factor)
 
     @property
     def shared_support(self) -> bool:

@@ -7,7 +7,7 @@ shift adaptation", ICML 2020. The priors are not theirs: 1/T is 1 ± 0.5 and b_k
 import torch
 from torch import Tensor
 
-from manyway.core import column_sums, one_hot
+from manyway.core import column_sums, count_labels, one_hot
 
 _NEWTON_STEPS = 8
 _SCALE_SD = 0.5  # standard deviation of the prior of 1/T around 1, as that of evidence's precision
@@ -17,8 +17,7 @@ _SMALLEST_SCALE = 0.1  # of 1/T
 
 def balanced_weights(labels: Tensor, usable: Tensor, n_classes: int) -> Tensor:
     """[t, s] weights of the usable samples with the same sum for each class, and the sum of all as their number."""
-    counts = torch.zeros(len(labels), n_classes, dtype=usable.dtype, device=labels.device)
-    counts = counts.scatter_add_(1, labels, usable)
+    counts = count_labels(labels, n_classes, usable)
     typical = usable.sum(-1, keepdim=True) / (counts > 0).sum(-1, keepdim=True).clamp_min(1)
     return usable * typical / counts.gather(1, labels).clamp_min(1)
 

@@ -21,7 +21,7 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
-from manyway.core import Scaling, Scalings, Tasks, apply, class_sums, effective_number, extent_of, level
+from manyway.core import Scaling, Scalings, Tasks, apply, class_sums, count_labels, effective_number, extent_of, level
 from manyway.methods.calibration import Calibration, FirstStep, choose, learn_scaling, of_embeddings
 from manyway.methods.evidence.likelihood import moved
 from manyway.methods.evidence.schedule import Parameters, Schedule
@@ -164,8 +164,7 @@ def _named(items: Tasks, vectors: Tensor, scaling: Scaling, schedule: Schedule) 
     the factor that brings them nearest to the class means. Where a class lacks examples, all names become samples of
     the support, so that the calibration has one for every class.
     """
-    counts = torch.zeros(vectors.shape[:2], dtype=vectors.dtype, device=vectors.device)
-    counts.scatter_add_(1, items.support_labels, torch.ones_like(items.support_labels, dtype=vectors.dtype))
+    counts = count_labels(items.support_labels, items.n_classes).to(vectors)
     weights = counts if items.n_support else counts + 1
     curved = scaling.curved(vectors)
     middle = (weights.unsqueeze(-1) * curved).sum(1, keepdim=True) / weights.sum(-1).view(-1, 1, 1)

@@ -19,6 +19,8 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from manyway.core import count_labels
+
 _TOL = 1e-9  # relative change of β at which a minimisation stops
 _N_PENALTIES, _SMALLEST = 100, 1e-3  # of the path; the smallest is relative to the largest
 _MAX_STEPS = 200  # per penalty; usually fewer than ten are needed
@@ -37,10 +39,8 @@ class RobustRegression(NamedTuple):
     def of(features: Tensor, labels: Tensor, n_classes: int) -> "tuple[RobustRegression, Tensor]":
         """The problem, and the order [t, n] in which it holds the samples."""
         labels, order = labels.sort(dim=1, stable=True)
-        counts = torch.zeros(len(labels), n_classes, dtype=torch.int64, device=labels.device)
-        counts.scatter_add_(1, labels, torch.ones_like(labels))
         features = features.double().gather(1, order.unsqueeze(-1).expand_as(features))
-        return RobustRegression(features, labels, counts), order
+        return RobustRegression(features, labels, count_labels(labels, n_classes)), order
 
     def take(self, which: Tensor) -> "RobustRegression":
         return RobustRegression(self.features[which], self.labels[which], self.counts[which])

@@ -3,7 +3,7 @@
 import torch
 from torch import Tensor
 
-from manyway.core import Solution, Tasks, all_running, threads_for
+from manyway.core import Solution, Tasks, all_running, count_labels, threads_for
 from manyway.methods.calibration.scaling import transform
 from manyway.methods.ici.lasso_path import entry_penalties
 from manyway.methods.ici.logistic import Fit, logistic_regression, with_intercept
@@ -114,8 +114,7 @@ def _credible(components: Tensor, labels: Tensor, joined: Tensor, n_classes: int
     """[t, q] the ``n_per_round`` most credible queries of each pseudo-class among those that have not joined yet."""
     n_query = joined.shape[1]
     pseudo = labels[:, -n_query:].masked_fill(joined, n_classes)  # queries that have joined form an additional class
-    waiting = torch.zeros(len(labels), n_classes + 1, dtype=torch.int64, device=labels.device)
-    waiting.scatter_add_(1, pseudo, torch.ones_like(pseudo))
+    waiting = count_labels(pseudo, n_classes + 1)
     crowded = (waiting[:, :-1] > n_per_round).any(1)  # in other tasks all queries join, whatever their order
     entry = torch.zeros(pseudo.shape, dtype=torch.float64, device=labels.device)
     if bool(crowded.any()):
