@@ -580,9 +580,9 @@ def test_comments_and_the_list_of_classes(open_page):
     assert review.page.locator(f"#item-{row} .id").inner_text() == f"T-{row}"
     review.press("m", *"two animals")
     review.press("Shift+Enter", *"at night", "Enter")  # Enter saves, as in other dialogs; Shift+Enter begins a line
+    review.page.locator(f"#item-{row} .says", has_text="✎").wait_for()  # a dialog tells of its end a moment later
     review.settle()
     assert review.session.comments[row] == "two animals\nat night"
-    assert "✎" in review.page.locator(f"#item-{row} .says").inner_text()
     review.press("Enter")
     review.settle()
     review.press("c")
