@@ -55,9 +55,8 @@ from math import ceil, log, sqrt
 
 import torch
 from torch import Tensor
-from torch.nn.functional import one_hot
 
-from manyway.core import Tasks
+from manyway.core import Tasks, one_hot
 from manyway.errors import InputError
 from manyway.methods.calibration.calibration import Calibration, distances_between, squared_distances
 from manyway.methods.evidence.groups import copy_distance, independent_part
@@ -186,7 +185,7 @@ def clumping(calibration: Calibration, tasks: Tasks, schedule: Schedule) -> Tens
         similarity, share = _similarity(placed[at], some, schedule)
         weights = similarity * share.unsqueeze(1)
         weights = weights / weights.sum(-1, keepdim=True)
-        parts = weights @ one_hot(labels[at], tasks.n_classes).to(placed) / some.counts.unsqueeze(1)
+        parts = weights @ one_hot(labels[at], tasks.n_classes, placed.dtype) / some.counts.unsqueeze(1)
         scatter, sizes = some.scatter.unsqueeze(-1), _effective_size(similarity, share)
         distances = some.squared_distances(weights @ placed[at]) + 2 * scatter.unsqueeze(-1) * parts
         found.append(_clumped(distances.amin(-1) - scatter / sizes, scatter * (1 - 1 / sizes), share, some))
