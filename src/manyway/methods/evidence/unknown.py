@@ -148,18 +148,19 @@ def judge(
         noise = calibration.noise * guess / calibration.scatter
         calibration = replace(calibration, scatter=guess, squares=squares, noise=noise)
     similarity, share = _similarity(placed, calibration, schedule)
-    masses = similarity @ share.unsqueeze(-1)
-    means, sizes = similarity @ (share.unsqueeze(-1) * placed) / masses, _effective_size(similarity, share)
+    means, sizes = _mean_around(placed, similarity, share), _effective_size(similarity, share)
     scales = Scales.of(calibration, apart, schedule)
     distances = calibration.squared_distances(placed)
     single, (near, wide) = _nearest(distances, torch.ones_like(sizes), calibration), schedule.unknown_weights
     alone = scales.log_ratio(*single)
-    farther = calibration.squared_distances(means)
-    (squares, *rest), nearest = _nearest(farther, sizes, calibration), farther.argmin(-1, keepdim=True)
-    members = (similarity @ (share.unsqueeze(-1) * distances) / masses).gather(-1, nearest).squeeze(-1)
-    room = calibration.scatter.unsqueeze(-1) * (1 - 1 / sizes)
-    clumped = _clumped(farther.amin(-1) - members + room, room, share, calibration)
-    around = scales.log_ratio(squares - torch.maximum(calibration.clumped, clumped).unsqueeze(-1) * room, *rest)
+    from_means = calibration.squared_distances(means)
+    squares, _, counts = group = _nearest(from_means, sizes, calibration)
+    nearest = from_means.argmin(-1, keepdim=True)
+    of_members = _mean_around(distances, similarity, share).gather(-1, nearest).squeeze(-1) - scales.scatter
+    room = scales.scatter * (1 - 1 / sizes)
+    clumped = _clumped(scales.excess(*group) - of_members, room, share, calibration)
+    clumped = torch.maximum(calibration.clumped, clumped).unsqueeze(-1)
+    around = scales.log_ratio(squares - clumped * room, sizes, counts)
     of_class = scales.log_ratio(*_of_classes(placed, assigned, distances, share, calibration, scales))
     between = (closed.topk(2).values.diff().squeeze(-1).exp() + schedule.odd_members).log()
     if not one_shot:
@@ -183,11 +184,10 @@ def clumping(calibration: Calibration, tasks: Tasks, schedule: Schedule) -> Tens
     for at in (slice(first, first + size) for first in range(0, len(placed), size)):
         some = calibration.of_tasks(at)
         similarity, share = _similarity(placed[at], some, schedule)
-        weights = similarity * share.unsqueeze(1)
-        weights = weights / weights.sum(-1, keepdim=True)
-        parts = weights @ one_hot(labels[at], tasks.n_classes, placed.dtype) / some.counts.unsqueeze(1)
         scatter, sizes = some.scatter.unsqueeze(-1), _effective_size(similarity, share)
-        distances = some.squared_distances(weights @ placed[at]) + 2 * scatter.unsqueeze(-1) * parts
+        parts = _mean_around(one_hot(labels[at], tasks.n_classes, placed.dtype), similarity, share)
+        nearer = 2 * scatter.unsqueeze(-1) * parts / some.counts.unsqueeze(1)
+        distances = some.squared_distances(_mean_around(placed[at], similarity, share)) + nearer
         found.append(_clumped(distances.amin(-1) - scatter / sizes, scatter * (1 - 1 / sizes), share, some))
     return torch.cat(found)
 
@@ -271,13 +271,19 @@ def _similarity(placed: Tensor, calibration: Calibration, schedule: Schedule) ->
     distances = torch.where(copies, 2 * scatter, distances)  # of two samples of a class
     similarity = _overlap(distances.mul_(-0.5 * precision).softmax(-1))
     masses = (similarity @ share.unsqueeze(-1)).mT
-    distances = squared_distances(placed, similarity @ (share.unsqueeze(-1) * placed) / masses.mT)
+    distances = squared_distances(placed, _mean_around(placed, similarity, share))
     others = (masses - similarity).clamp_min(0.5)  # of group j, without query q
     squares = similarity.square()
     bias = ((squares @ share.unsqueeze(-1)).mT - squares) / others.square()
     distances = distances * (masses / others).square() - scatter * bias
     distances = torch.where(copies & (masses - similarity < 0.5), 2 * scatter, distances)
     return _overlap(distances.mul_(-0.5 * precision).softmax(-1)), share
+
+
+def _mean_around(rows: Tensor, similarity: Tensor, share: Tensor) -> Tensor:
+    """[t, q, …] the mean of rows [t, q, …] over the group around each query; each row counts [t, q]."""
+    share = share.unsqueeze(-1)
+    return similarity @ (share * rows) / (similarity @ share)
 
 
 def _overlap(assignments: Tensor) -> Tensor:
