@@ -92,15 +92,15 @@ def find_kind(scores: Tensor, place: Place = _row) -> str:
         total = values.sum(-1).max(-1)
         if highest > 1:
             row = int(values.amax(-1).argmax())
-            most = f"The scores of {place(row)} go up to {float(values[row].amax()):.6g} and none is negative"
-            hint = "divide percentages by 100, or say `kind='logit'`"
-            raise InputError(f"{most}: they could be percentages or logits; {hint}.")
-        if float(total.values) > 1 + _SLACK:
-            more = (
-                f"The scores of {place(int(total.indices))} sum to {float(total.values):.4g}, more than a probability"
+            raise InputError(
+                f"The scores of {place(row)} go up to {float(values[row].amax()):.6g} and none is negative: they could "
+                "be percentages or logits; divide percentages by 100, or say `kind='logit'`."
             )
-            hint = "if classes have yes-or-no scores, say `kind='sigmoid'`, or 'independent' where several may be right"
-            raise InputError(f"{more}; {hint}.")
+        if float(total.values) > 1 + _SLACK:
+            raise InputError(
+                f"The scores of {place(int(total.indices))} sum to {float(total.values):.4g}, more than a probability; "
+                "if classes have yes-or-no scores, say `kind='sigmoid'`, or 'independent' where several may be right."
+            )
         return "probability"
     if highest <= 0 and float(scores.nan_to_num(-torch.inf).logsumexp(-1).amax()) <= log(1 + _SLACK):
         return "log-probability"
