@@ -8,7 +8,7 @@ import sys
 from itertools import product
 
 import pytest
-from bench.show.results import ANSWERS, FEATURES, calibrated, make_record, make_view, old
+from bench.show.results import ANSWERS, FEATURES, calibrated, make_record, make_view, old, old_note
 
 from manyway.bench.records import Store
 
@@ -106,7 +106,7 @@ def test_old_results_are_marked(run):
     write_view(make_view([old(make_record("paddle")), make_record("simpleshot")]))
     out = run("table")[1]
     assert "87.5 ± 3.0*†" in out
-    assert "†: made by version 2 of paddle, now 1" in out
+    assert old_note("paddle") in out
 
 
 def test_commands_that_print_results_work_in_ascii_and_load_scipy_for_intervals_and_nothing_else(run):

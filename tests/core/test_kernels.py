@@ -158,6 +158,23 @@ def test_the_loop_gives_the_plain_assignments(n_query, n_classes):
     assert not converged.any()
 
 
+BLOCKS_FULL = [32, 48, 64, 80, 96, 128]  # so many queries fill the two blocks of the loop without padding
+
+
+@pytest.mark.parametrize(
+    "n_query", sorted({1, 2, 3, 75} | {16 * k + by for k in range(1, 9) for by in (-1, 0, 1)} - {129})
+)
+def test_the_loop_gives_the_plain_assignments_at_every_size_of_its_blocks(n_query):
+    tasks = make_tasks(n_tasks=2, n_classes=3, n_query=n_query, n_features=4)
+    got, _, _ = iterate(gram(tasks), max_iter=2)
+    expected = solve("paddle", tasks, max_iter=2, form="gram").probabilities
+    torch.testing.assert_close(got, expected, rtol=0, atol=1e-5)
+
+
+def test_the_sizes_that_fill_two_blocks_are_those_without_padding():
+    assert [n for n in range(1, loop.MAX_QUERY + 1) if sum(two_blocks(n)) == n] == BLOCKS_FULL
+
+
 @pytest.mark.parametrize("number", [1, 32, 33, 75, 96, 128, 160, 257])
 def test_two_blocks_hold_a_number_of_rows(number):
     blocks = two_blocks(number)

@@ -61,6 +61,12 @@ def old(record: Record) -> Record:
     return changed(record, version=METHODS[record.method].version + 1)
 
 
+def old_note(method: str) -> str:
+    """What is said about results that ``old`` made of those of a method."""
+    version = METHODS[method].version
+    return f"†: made by version {version + 1} of {method}, now {version}"
+
+
 def make_view(records: list[Record], source: dict[str, Any] | None = None, name: str = "small") -> View:
     source = SOURCE if source is None else source
     entries = [

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from bench.show.results import ANSWERS, calibrated, make_record, make_view, old
+from bench.show.results import ANSWERS, calibrated, make_record, make_view, old, old_note
 
 from manyway.bench.show.curves import make_figures
 from manyway.bench.suite import load_suite
@@ -37,7 +37,7 @@ def test_a_line_with_an_old_result_has_a_dagger_in_all_panels(view):
     (figure,) = make_figures(view._replace(records=[old(view.records[0]), *view.records[1:]]))
     labels = [[curve.label for curve in panel.curves] for panel in figure.panels]
     assert labels == [["PADDLE †", "soft K-means", "SimpleShot"]] * 2
-    assert "†: made by version 2 of paddle, now 1" in figure.caption
+    assert old_note("paddle") in figure.caption
 
 
 def test_the_best_value_of_an_axis_comes_with_the_values_that_are_not_significantly_worse():

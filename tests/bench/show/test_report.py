@@ -7,7 +7,7 @@ import sys
 from itertools import product
 
 import pytest
-from bench.show.results import ANSWERS, FEATURES, SOURCE, calibrated, make_record, make_view, old
+from bench.show.results import ANSWERS, FEATURES, SOURCE, calibrated, make_record, make_view, old, old_note
 
 from manyway import InputError
 from manyway.bench.show.report import make_report
@@ -210,7 +210,7 @@ def test_without_matplotlib_the_report_has_its_tables_and_says_what_to_install(v
 
 def test_old_results_are_marked_on_every_page(view):
     text = make_report([make_view([old(make_record("paddle"))])])
-    assert text.count("†: made by version 2 of paddle, now 1") == 4  # table, figure, method, origin
+    assert text.count(old_note("paddle")) == 4  # table, figure, method, origin
     assert "†" not in make_report([make_view([make_record("paddle")])])
 
 

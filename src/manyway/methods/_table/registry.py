@@ -210,10 +210,10 @@ def _place(home: str) -> tuple[str, str]:
 
 
 _ALL = (
-    Method("paddle", "PADDLE", "paddle.solver:paddle", "Martin et al., NeurIPS 2022",
+    Method("paddle", "PADDLE", "paddle.solver:paddle", "Martin et al., NeurIPS 2022", version=2,
            in_blocks="paddle.streamed:paddle_in_blocks"),
     Method("soft-kmeans", "soft K-means", "paddle.solver:soft_kmeans", "ablation of Martin et al., NeurIPS 2022",
-           in_blocks="paddle.streamed:soft_kmeans_in_blocks"),
+           version=2, in_blocks="paddle.streamed:soft_kmeans_in_blocks"),
     Method("paddle-pgd", "PADDLE by PGD", "paddle.gradient:paddle_pgd", "ablation of Martin et al., NeurIPS 2022"),
     Method("baseline", "Baseline", "gradient.baseline:baseline", "Chen et al., ICLR 2019",
            transductive=False, holds_support=True, prepare="gradient.baseline:prepare_baseline"),

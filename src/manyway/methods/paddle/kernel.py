@@ -46,7 +46,8 @@ def iterate(
     # single query, which equals the mean of the queries: its products are 0 and change no logit.
     units = gram.diagonal(dim1=1, dim2=2).amax(1).clamp_min(2.0**-40).log2().ceil().exp2()
     scaled = units.reciprocal()
-    columns = torch.nn.functional.pad(cross.mT * scaled.view(-1, 1, 1), (0, q1 + q2 - n_query))  # [t, k, q]
+    columns = cross.new_zeros(n_tasks, n_classes, q1 + q2)  # a row per class; a padded view need not have rows
+    columns[..., :n_query] = cross.mT * scaled.view(-1, 1, 1)
     _iterate[(n_tasks,)](
         (gram * scaled.view(-1, 1, 1)).contiguous(), columns, (sum_norms * scaled.view(-1, 1)).contiguous(),
         counts.contiguous(), units, torch.empty(2, *columns.shape, dtype=cross.dtype, device=cross.device),
