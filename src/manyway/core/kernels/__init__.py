@@ -15,6 +15,8 @@ kernel                           what it fuses                              plai
 ``calibration.root_kernel``      the inverse factors of metrics             ``torch.linalg.cholesky``
 ===============================  =========================================  ===========================
 
+``core.kernels.launch`` starts all of them, and makes sure of what they assume about memory.
+
 Kernels are written in Triton, which comes with the CUDA builds of torch. The plain versions run on a CPU, where Triton
 is missing, and when the environment has MANYWAY_PLAIN=1.
 """

@@ -10,6 +10,8 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
+from manyway.core.kernels.launch import MAX_PROGRAMS, Memory, launch, reads, writes
+
 
 def product(left: Tensor, right: Tensor) -> Tensor:
     """[t, n, m] in float32 from float16 matrices [t, n, d] and [t, d, m]."""
@@ -19,12 +21,25 @@ def product(left: Tensor, right: Tensor) -> Tensor:
 def softmax_errors(logits: Tensor, labels: Tensor, costs: Tensor) -> Tensor:
     """Float16 [t, n, 3, k]: (softmax, less 1 at the label) · cost of logits [t, n, k] as h, l, h; labels [t, n]."""
     n_tasks, n_rows, width = logits.shape
+    errors = logits.new_empty(n_tasks, n_rows, 3, width, dtype=torch.float16)
+    for first in range(0, n_tasks, MAX_PROGRAMS):
+        some = slice(first, first + MAX_PROGRAMS)
+        _write_errors(logits[some], labels[some], costs[some], errors[some])
+    return errors
+
+
+def _write_errors(logits: Tensor, labels: Tensor, costs: Tensor, errors: Tensor) -> None:
+    n_tasks, n_rows, width = logits.shape
     block = triton.next_power_of_2(width)
     rows = max(1, 2048 // block)
-    errors = logits.new_empty(n_tasks, n_rows, 3, width, dtype=torch.float16)
-    tensors = (logits.contiguous(), labels.contiguous(), costs.contiguous(), errors)
-    _softmax_errors[(triton.cdiv(n_rows, rows), n_tasks)](*tensors, n_rows, width, ROWS=rows, WIDTH=block)
-    return errors
+    memory = Memory.of(
+        logits=reads(logits, "t n k"),
+        labels=reads(labels, "t n", torch.int64),
+        costs=reads(costs, "t n"),
+        errors=writes(errors, "t n 3 k", torch.float16),
+    )
+    grid = (triton.cdiv(n_rows, rows), n_tasks)
+    launch(_softmax_errors, grid, memory, n_rows=n_rows, width=width, ROWS=rows, WIDTH=block)
 
 
 @triton.jit

@@ -15,6 +15,8 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
+from manyway.core.kernels.launch import Memory, launch, reads, writes
+
 _BAND, _TASKS = 32, 64  # features and tasks of a program
 _PROGRAMS = 4096  # as many as keep a GPU busy
 MAX_FEATURES = 8192  # a row must fit into registers
@@ -28,15 +30,32 @@ def gathered(
     With a centre [t, 1, d] they are taken less that and with unit length; with others [t, k, d], less the rows ``of``
     [t, n] of these.
     """
-    (n_tasks, n_rows), n_features = index.shape, table.shape[-1]
-    found = torch.empty(n_tasks, n_rows, n_features, dtype=table.dtype, device=table.device)
+    n_tasks, n_rows = index.shape
+    n_features = table.shape[-1]
+    found = table.new_empty(n_tasks, n_rows, n_features)
     width = triton.next_power_of_2(n_features)
     rows = max(1, 2048 // width)
-    tensors = [found if one is None else one.contiguous() for one in (table, index, centre, others, of)]
-    _gathered[(n_tasks * triton.cdiv(n_rows, rows),)](
-        *tensors, found, n_rows, 1 if others is None else others.shape[1], n_features,
-        CENTRE=centre is not None, OTHERS=others is not None, ROWS=rows, WIDTH=width, num_warps=4,
-    )  # fmt: skip
+    memory = Memory.of(
+        table=reads(table, "m d", table.dtype),
+        index=reads(index, "t n", torch.int64),
+        centre=reads(centre, "t 1 d", table.dtype),
+        others=reads(others, "t k d", table.dtype),
+        of=reads(of, "t n", torch.int64),
+        found=writes(found, "t n d", table.dtype),
+    )
+    launch(
+        _gathered,
+        (n_tasks * triton.cdiv(n_rows, rows),),
+        memory,
+        n_rows=n_rows,
+        in_others=1 if others is None else others.shape[1],
+        n_features=n_features,
+        CENTRE=centre is not None,
+        OTHERS=others is not None,
+        ROWS=rows,
+        WIDTH=width,
+        num_warps=4,
+    )
     return found
 
 
@@ -75,7 +94,7 @@ def _units(table_ptr, source, centre, inside, n_features, d):
 
 @triton.jit
 def _unit_sums(
-    table_ptr, index_ptr, starts_ptr, factor_ptr, centre_ptr, sums_ptr, n_tasks, n_classes, n_support, n_features,
+    table_ptr, index_ptr, starts_ptr, centre_ptr, sums_ptr, n_tasks, n_classes, n_support, n_features,
     ROWS: tl.constexpr, WIDTH: tl.constexpr,
 ):  # fmt: skip
     t, k, d = (tl.program_id(0) % n_tasks).to(tl.int64), tl.program_id(0) // n_tasks, tl.arange(0, WIDTH)
@@ -97,21 +116,43 @@ def class_sums(
     Shapes: ``table`` [n, d], ``index`` [t, s] sorted by class, ``starts`` [k+1], ``factor`` and ``centre`` [t, 1, d].
     With ``unit`` they are sums of the rows less the centre, with unit length.
     """
-    sums = torch.empty(len(index), len(starts) - 1, table.shape[1], dtype=table.dtype, device=table.device)
-    n_tasks, n_classes, n_features = sums.shape
-    tensors = [sums if one is None else one.contiguous() for one in (table, index, starts, factor, centre)]
+    n_tasks, n_support = index.shape
+    n_classes = len(starts) - 1
+    n_features = table.shape[1]
+    sums = table.new_empty(n_tasks, n_classes, n_features)
+    memory = Memory.of(
+        table=reads(table, "m d"),
+        index=reads(index, "t s", torch.int64),
+        starts=reads(starts, "ends", torch.int64),
+        factor=reads(factor, "t 1 d"),
+        centre=reads(centre, "t 1 d"),
+        sums=writes(sums, "t k d"),
+    )
+    sizes = {"n_tasks": n_tasks, "n_classes": n_classes, "n_support": n_support, "n_features": n_features}
     if unit:  # the programs of a class follow one another: its rows stay in the cache of a multiprocessor
         width = triton.next_power_of_2(n_features)
-        shape = {"ROWS": max(1, 2048 // width), "WIDTH": width}
-        _unit_sums[(n_tasks * n_classes,)](*tensors, sums, n_tasks, n_classes, index.shape[1], n_features, **shape)
+        rows = max(1, 2048 // width)
+        grid = (n_tasks * n_classes,)
+        launch(_unit_sums, grid, memory.without("factor"), **sizes, ROWS=rows, WIDTH=width)
         return sums
     bands = triton.cdiv(n_features, _BAND)
-    splits = min(triton.cdiv(n_tasks, _TASKS), triton.cdiv(_PROGRAMS, n_classes * bands))
+    splits = max(1, min(triton.cdiv(n_tasks, _TASKS), triton.cdiv(_PROGRAMS, n_classes * bands)))
     tasks_per_split = triton.cdiv(triton.cdiv(n_tasks, splits), _TASKS) * _TASKS
-    _class_sums[(n_classes * bands * splits,)](
-        *tensors, sums, n_tasks, n_classes, index.shape[1], n_features, bands, splits, tasks_per_split,
-        FACTOR=factor is not None, CENTRE=centre is not None, BAND=_BAND, TASKS=_TASKS, ROWS=5, num_warps=16,
-    )  # fmt: skip
+    launch(
+        _class_sums,
+        (n_classes * bands * splits,),
+        memory,
+        **sizes,
+        bands=bands,
+        splits=splits,
+        tasks_per_split=tasks_per_split,
+        FACTOR=factor is not None,
+        CENTRE=centre is not None,
+        BAND=_BAND,
+        TASKS=_TASKS,
+        ROWS=5,
+        num_warps=16,
+    )
     return sums
 
 

@@ -6,6 +6,8 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
+from manyway.core.kernels.launch import Memory, launch, reads, writes
+
 MAX_SIZE = 4096  # a subset is kept in registers while it is drawn
 
 _GOLDEN = tl.constexpr(0x9E3779B97F4A7C15)
@@ -17,17 +19,26 @@ _NOTHING = tl.constexpr(0x7FFFFFFF)  # an empty entry: larger than every draw, s
 def subset(key: Tensor, size: int, total: Tensor, wanted: Tensor | None = None, *, ordered: bool = False) -> Tensor:
     """Draw random subsets [..., size] of 0..total-1, one per key; see ``manyway.core.random.subset``."""
     key, total = torch.broadcast_tensors(key, total)
-    key, total = key.contiguous(), total.contiguous()
-    if wanted is not None:
-        wanted = wanted.expand_as(key).contiguous()
     out = torch.empty(*key.shape, size, dtype=torch.int64, device=key.device)
     width = max(2, triton.next_power_of_2(size))
     rows = max(1, 2048 // width)
-    _subset[(triton.cdiv(key.numel(), rows),)](
-        key, total, total if wanted is None else wanted, out,
-        key.numel(), size,
-        WIDTH=width, ROWS=rows, WANTED=wanted is not None, ORDERED=ordered,
-    )  # fmt: skip
+    memory = Memory.of(
+        key=reads(key.reshape(-1), "n", torch.int64),
+        total=reads(total.reshape(-1), "n", torch.int64),
+        wanted=reads(None if wanted is None else wanted.expand_as(key).reshape(-1), "n", torch.int64),
+        out=writes(out.view(-1, size), "n size", torch.int64),
+    )
+    launch(
+        _subset,
+        (triton.cdiv(key.numel(), rows),),
+        memory,
+        n_rows=key.numel(),
+        size=size,
+        WIDTH=width,
+        ROWS=rows,
+        WANTED=wanted is not None,
+        ORDERED=ordered,
+    )
     return out
 
 

@@ -9,6 +9,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
+from manyway.core.kernels.launch import Memory, launch, reads, writes
 from manyway.methods.calibration.metric import Inner
 
 MAX_CLASSES = 2048  # the distances of one sample must fit into registers
@@ -26,17 +27,36 @@ def fit(
     and whether it is used. ``classes`` [t, k]: the squared length of each prototype, stretched, less its bias.
     ``start`` [t] is the precision to begin with, and ``centre`` [t] that of the prior.
     """
-    (products, gram), (rows, classes, stretch, start, centre) = (inner.products, inner.gram), vectors
-    n_tasks, n_samples, n_classes = products.shape
-    precision = torch.empty_like(start)
-    losses = torch.empty(n_tasks, n_samples, dtype=products.dtype, device=products.device)
+    rows, classes, stretch, start, centre = vectors
+    n_tasks, n_samples, n_classes = inner.products.shape
+    precision = start.new_empty(n_tasks)
+    losses = inner.products.new_empty(n_tasks, n_samples)
     width = max(16, triton.next_power_of_2(n_classes))
-    _fit[(n_tasks,)](
-        products, gram.contiguous(), labels.contiguous(), rows.contiguous(), classes.contiguous(),
-        stretch.contiguous(), start.contiguous(), centre.contiguous(), precision, losses,
-        n_tasks, n_samples, n_classes, steps, float(prior_weight),
-        WIDTH=width, ROWS=max(1, _TILE // width), num_warps=4,
-    )  # fmt: skip
+    memory = Memory.of(
+        products=reads(inner.products, "t n k"),
+        gram=reads(inner.gram, "t k k"),
+        labels=reads(labels, "t n", torch.int64),
+        rows=reads(rows, "5 t n"),
+        classes=reads(classes, "t k"),
+        stretch=reads(stretch, "t"),
+        start=reads(start, "t"),
+        centre=reads(centre, "t"),
+        precision=writes(precision, "t"),
+        losses=writes(losses, "t n"),
+    )
+    launch(
+        _fit,
+        (n_tasks,),
+        memory,
+        n_tasks=n_tasks,
+        n_samples=n_samples,
+        n_classes=n_classes,
+        steps=steps,
+        prior_weight=float(prior_weight),
+        WIDTH=width,
+        ROWS=max(1, _TILE // width),
+        num_warps=4,
+    )
     return precision, losses
 
 

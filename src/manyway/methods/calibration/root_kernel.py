@@ -10,24 +10,49 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
+from manyway.core.kernels.launch import Memory, launch, writes_part
+
 _PART = 64  # a part of so many rows and columns fits into registers
 
 
 def inverse_root(matrices: Tensor) -> Tensor:
-    """[t, n, n] L⁻¹ of matrices [t, n, n], of which the lower triangle is read; they are overwritten by it."""
+    """[t, n, n] L⁻¹ of matrices [t, n, n], of which the lower triangle is read; contiguous ones are overwritten."""
+    roots = matrices.contiguous()
+    _invert_all(roots)
+    return roots
+
+
+def _invert_all(matrices: Tensor) -> None:
+    """Overwrite matrices, which may be parts of larger ones, by L⁻¹."""
     size = matrices.shape[-1]
     if size <= _PART:
-        width = max(16, triton.next_power_of_2(size))
-        _invert[(len(matrices),)](matrices, size, *matrices.stride()[:2], SIZE=width, num_warps=1)
-        return matrices
+        _invert_parts(matrices)
+        return
     half = _PART << (triton.cdiv(size, _PART) - 1).bit_length() >> 1
-    corner, rest = matrices[:, half:, :half], matrices[:, half:, half:]
-    top = inverse_root(matrices[:, :half, :half])
+    top = matrices[:, :half, :half]
+    corner = matrices[:, half:, :half]
+    rest = matrices[:, half:, half:]
+    _invert_all(top)
     below = corner @ top.mT  # rows of L
-    inverse_root(rest.baddbmm_(below, below.mT, alpha=-1))
+    rest.baddbmm_(below, below.mT, alpha=-1)
+    _invert_all(rest)
     corner.baddbmm_(rest, below @ top, beta=0, alpha=-1)
     matrices[:, :half, half:].zero_()
-    return matrices
+
+
+def _invert_parts(matrices: Tensor) -> None:
+    """The same for matrices that fit into registers."""
+    size = matrices.shape[-1]
+    launch(
+        _invert,
+        (len(matrices),),
+        Memory.of(matrix=writes_part(matrices, "t n n")),
+        size=size,
+        of_task=matrices.stride(0),
+        of_row=matrices.stride(1),
+        SIZE=max(16, triton.next_power_of_2(size)),
+        num_warps=1,
+    )
 
 
 @triton.jit

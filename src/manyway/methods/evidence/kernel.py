@@ -17,6 +17,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
+from manyway.core.kernels.launch import Memory, launch, reads, writes
 from manyway.methods.evidence.schedule import Parameters
 
 MAX_CLASSES = 2048  # the assignments of one query must fit into registers
@@ -45,22 +46,44 @@ def search(likelihood: Tensor, alphas: Tensor, terms: Tensor, parameters: Parame
     converged : Tensor of shape [t]
         Whether no assignment moved by ``tol`` in the last one.
     """
-    (n_tasks, n_query, n_classes), schedule = likelihood.shape, parameters.constants
-    assignments = torch.empty_like(likelihood, memory_format=torch.contiguous_format)
+    n_tasks, n_query, n_classes = likelihood.shape
+    schedule = parameters.constants
+    assignments = likelihood.new_empty(n_tasks, n_query, n_classes)
     n_iter = torch.empty(n_tasks, dtype=torch.int64, device=likelihood.device)
     converged = torch.empty(n_tasks, dtype=torch.bool, device=likelihood.device)
     width = max(16, triton.next_power_of_2(n_classes))
     rows = max(1, min(_TILE // width, triton.next_power_of_2(n_query)))
-    # More warps than this would hold copies of a small tile and read elements that another has overwritten.
-    _search[(n_tasks,)](
-        likelihood.contiguous(), assignments,
-        torch.empty(n_tasks, 2, n_classes, dtype=likelihood.dtype, device=likelihood.device), alphas, terms,
-        torch.lgamma(alphas), n_iter, converged,
-        n_query, n_classes, len(alphas), parameters.max_iter, float(parameters.tol), float(schedule.anneal_from),
-        len(schedule.annealing), float(schedule.many_classes_sharpness), float(schedule.agreement_below),
-        WIDTH=width, ROWS=rows, ALPHAS=triton.next_power_of_2(len(alphas)), BLOCK=min(width, 64),
-        num_warps=min(8, rows * width // 32) or 1, num_stages=1,
-    )  # fmt: skip
+    memory = Memory.of(
+        likelihood=reads(likelihood, "t q k"),
+        u=writes(assignments, "t q k"),
+        sums=writes(likelihood.new_empty(n_tasks, 2, n_classes), "t 2 k"),
+        alphas=reads(alphas, "g"),
+        normaliser=reads(terms, "g"),
+        log_gammas=reads(torch.lgamma(alphas), "g"),
+        n_iter=writes(n_iter, "t", torch.int64),
+        converged=writes(converged, "t", torch.bool),
+    )
+    launch(
+        _search,
+        (n_tasks,),
+        memory,
+        n_query=n_query,
+        n_classes=n_classes,
+        n_alphas=len(alphas),
+        max_iter=parameters.max_iter,
+        tol=float(parameters.tol),
+        anneal_from=float(schedule.anneal_from),
+        anneal_steps=len(schedule.annealing),
+        many_sharpness=float(schedule.many_classes_sharpness),
+        agreement_below=float(schedule.agreement_below),
+        WIDTH=width,
+        ROWS=rows,
+        ALPHAS=triton.next_power_of_2(len(alphas)),
+        BLOCK=min(width, 64),
+        # More warps than this would hold copies of a small tile and read elements that another has overwritten.
+        num_warps=max(1, min(8, rows * width // 32)),
+        num_stages=1,
+    )
     return assignments, n_iter, converged
 
 

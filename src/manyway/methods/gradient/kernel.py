@@ -7,6 +7,7 @@ chip; the second multiplies slopes and samples and takes the step of Adam, so th
 in chunks of 64 features, [t, chunk, n, 64], so that a program reads memory in long stretches.
 """
 
+from dataclasses import dataclass
 from math import sqrt
 from typing import Any
 
@@ -14,9 +15,9 @@ import torch
 import triton
 import triton.language as tl
 from torch import Tensor
-from torch.nn.functional import pad
 
 from manyway.core.kernels import two_blocks
+from manyway.core.kernels.launch import MAX_PROGRAMS, Memory, launch, reads, writes
 from manyway.methods.gradient import DECAY, EPS, SQUARE_DECAY
 
 STEP = 64  # samples or features of one product
@@ -40,37 +41,122 @@ def descend(
 
     ``loss`` is its weights and its alphas.
     """
-    weights, alphas = loss
-    (t, n, d), n_support, (first, second) = samples.shape, labels.shape[1], two_blocks(start.shape[1])
-    n_query, n_chunks, n_rows, width = n - n_support, triton.cdiv(d, STEP), triton.cdiv(n, STEP) * STEP, first + second
-    # Four warps share more of w than eight; where they would need too many registers, programs take turns at memory.
-    block, how = (128, {"num_warps": 4}) if width <= 160 else (64, {"num_warps": 8, "maxnreg": 128})
-    n_blocks = triton.cdiv(n_support, block)
-    rows, half = (samples.new_zeros(t, n_chunks, size, STEP, dtype=torch.float16) for size in (n_rows, width))
-    for chunk, values in enumerate(samples.split(STEP, dim=2)):
-        rows[:, chunk, :n, : values.shape[2]] = values
-    slopes, norms = rows.new_zeros(t, n_rows, width), samples.new_zeros(t, n_chunks, width)
-    masses, w = samples.new_zeros(t, n_blocks + 1, width), pad(start, (0, -d % STEP))
-    mean, square = torch.zeros_like(w), torch.zeros_like(w)
-    times = n / (max(map(abs, weights)) or 1)  # brings the slopes near 1, where float16 loses nothing
-    shares = (n_support, n_query or 1, n_query or 1)
-    costs = [weight * times / share for weight, share in zip(weights, shares, strict=True)]
-    shape = {"FIRST": first, "SECOND": second, "STEP": STEP}
-    sizes = (n_rows, n_blocks + 1, start.shape[1])
-    to_slopes = (rows, half, norms, labels.int(), slopes, masses, *sizes, n_support, n_query, n_chunks)
-    to_slopes = (*to_slopes, logit_scale, *costs, *alphas)
+    how: dict[str, Any] = {"loss": loss, "logit_scale": logit_scale, "lr": lr, "max_iter": max_iter}
+    groups = zip(*(values.split(MAX_PROGRAMS) for values in (samples, labels, start)), strict=True)
+    found = [_descend(rows, names, begin, **how) for rows, names, begin in groups]
+    return found[0] if len(found) == 1 else torch.cat(found)
+
+
+def _descend(
+    samples: Tensor,
+    labels: Tensor,
+    start: Tensor,
+    *,
+    loss: tuple[Any, Any],
+    logit_scale: float,
+    lr: float,
+    max_iter: int,
+) -> Tensor:
+    """The same for as many tasks as a grid can have."""
+    weights, (marginal_order, conditional_order) = loss
+    n_tasks, n_samples, n_features = samples.shape
+    n_support = labels.shape[1]
+    n_query = n_samples - n_support
+    n_classes = start.shape[1]
+    state = _State.of(samples, labels, start)
+    times = n_samples / (max(map(abs, weights)) or 1)  # brings the slopes near 1, where float16 loses nothing
+    slopes_of = {
+        "n_rows": state.n_rows,
+        "n_blocks": state.n_blocks + 1,
+        "n_classes": n_classes,
+        "n_support": n_support,
+        "n_query": n_query,
+        "n_chunks": state.n_chunks,
+        "scale": logit_scale,
+        "cost": weights[0] * times / n_support,
+        "marginal": weights[1] * times / (n_query or 1),
+        "conditional": weights[2] * times / (n_query or 1),
+        "A": marginal_order,
+        "B": conditional_order,
+        **state.shape,
+    }
     for step in range(max_iter + 1):
         root = sqrt(1 - SQUARE_DECAY**step)
-        size = lr * root / (1 - DECAY**step) if step else 0.0  # the first round only writes w as float16
-        _move[(n_chunks, t)](
-            rows, slopes, masses, w, mean, square, half, norms, *sizes, n_rows if step else 0, logit_scale / times,
-            size, EPS * root + (step == 0), 1 - DECAY, 1 - SQUARE_DECAY, **shape, num_warps=4, num_stages=4,
-        )  # fmt: skip
-        if step < max_iter:
-            _write_slopes[(n_blocks, t)](*to_slopes, False, block, **shape, **how)
-            if n_query:
-                _write_slopes[(1, t)](*to_slopes, True, query_rows(n_query), **shape, num_warps=8)
-    return w[..., :d]
+        launch(
+            _move,
+            (state.n_chunks, n_tasks),
+            state.to_move,
+            n_rows=state.n_rows,
+            n_blocks=state.n_blocks + 1,
+            n_classes=n_classes,
+            n_used=state.n_rows if step else 0,
+            scale=logit_scale / times,
+            size=lr * root / (1 - DECAY**step) if step else 0.0,  # the first round only writes w as float16
+            eps=EPS * root + (step == 0),
+            fade=1 - DECAY,
+            square_fade=1 - SQUARE_DECAY,
+            **state.shape,
+            num_warps=4,
+            num_stages=4,
+        )
+        if step == max_iter:
+            break
+        support = (state.n_blocks, n_tasks)
+        launch(_write_slopes, support, state.to_slopes, **slopes_of, QUERIES=False, **state.support_options)
+        if n_query:
+            options = {"QUERIES": True, "ROWS": query_rows(n_query), "num_warps": 8}
+            launch(_write_slopes, (1, n_tasks), state.to_slopes, **slopes_of, **options)
+    return state.w[..., :n_features]
+
+
+@dataclass(frozen=True, eq=False)
+class _State:
+    """The memory of the two kernels, and how the work is divided into programs."""
+
+    n_chunks: int  # of STEP features
+    n_rows: int  # of samples, a multiple of STEP
+    n_blocks: int  # of the support
+    shape: dict[str, int]  # of all kernels
+    support_options: dict[str, int]  # of the kernel that writes the slopes of the support
+    w: Tensor  # [t, k, chunks · STEP]
+    to_slopes: Memory
+    to_move: Memory
+
+    @staticmethod
+    def of(samples: Tensor, labels: Tensor, start: Tensor) -> "_State":
+        n_tasks, n_samples, n_features = samples.shape
+        n_classes = start.shape[1]
+        first, second = two_blocks(n_classes)
+        width = first + second
+        n_chunks = triton.cdiv(n_features, STEP)
+        n_rows = triton.cdiv(n_samples, STEP) * STEP
+        # Four warps share more of w than eight; where they would need too many registers, programs take turns at
+        # memory.
+        support_options = {"ROWS": 128, "num_warps": 4}
+        if width > 160:
+            support_options = {"ROWS": 64, "num_warps": 8, "maxnreg": 128}
+        n_blocks = triton.cdiv(labels.shape[1], support_options["ROWS"])
+        rows = samples.new_zeros(n_tasks, n_chunks, n_rows, STEP, dtype=torch.float16)
+        for chunk, values in enumerate(samples.split(STEP, dim=2)):
+            rows[:, chunk, :n_samples, : values.shape[2]] = values
+        w = start.new_zeros(n_tasks, n_classes, n_chunks * STEP)
+        w[..., :n_features] = start
+        both = {
+            "rows": writes(rows, "t chunks rows step", torch.float16),
+            "half": writes(rows.new_zeros(n_tasks, n_chunks, width, STEP), "t chunks width step", torch.float16),
+            "norms": writes(samples.new_zeros(n_tasks, n_chunks, width), "t chunks width"),
+            "slopes": writes(rows.new_zeros(n_tasks, n_rows, width), "t rows width", torch.float16),
+            "masses": writes(samples.new_zeros(n_tasks, n_blocks + 1, width), "t blocks width"),
+        }
+        to_move = Memory.of(
+            **both,
+            w=writes(w, "t k depth"),
+            mean=writes(torch.zeros_like(w), "t k depth"),
+            square=writes(torch.zeros_like(w), "t k depth"),
+        )
+        to_slopes = Memory.of(**both, labels=reads(labels, "t s", torch.int32))
+        shape = {"FIRST": first, "SECOND": second, "STEP": STEP}
+        return _State(n_chunks, n_rows, n_blocks, shape, support_options, w, to_slopes, to_move)
 
 
 @triton.jit

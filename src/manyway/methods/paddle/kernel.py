@@ -19,8 +19,10 @@ import torch
 import triton
 import triton.language as tl
 from torch import Tensor
+from torch.nn.functional import pad
 
 from manyway.core.kernels import two_blocks
+from manyway.core.kernels.launch import Memory, launch, reads, writes
 from manyway.methods.paddle.forms import GramForm
 
 MAX_QUERY = 128  # more do not fit on chip
@@ -34,28 +36,50 @@ def iterate(
     Returns the assignments [t, q, k], the iterations done [t], and whether ``tol`` was met [t]. ``skip``: whether the
     iterations that repeat assignments bit for bit are left out.
     """
-    gram, cross, sum_norms, counts = form.gram, form.cross, form.sum_norms, form.counts
+    cross = form.cross
     n_tasks, n_query, n_classes = cross.shape
-    assignments = torch.empty_like(cross, memory_format=torch.contiguous_format)
-    n_iter = torch.empty(n_tasks, dtype=torch.int64, device=cross.device)
-    converged = torch.empty(n_tasks, dtype=torch.bool, device=cross.device)
     if n_query > MAX_QUERY:
         raise ValueError(f"at most {MAX_QUERY} queries fit on chip; got {n_query}")
-    q1, q2 = two_blocks(n_query)
+    assignments = cross.new_empty(n_tasks, n_query, n_classes)
+    n_iter = torch.empty(n_tasks, dtype=torch.int64, device=cross.device)
+    converged = torch.empty(n_tasks, dtype=torch.bool, device=cross.device)
+    first, second = two_blocks(n_query)
     # Scaled by a power of two, which is exact, so that no product of two queries is above 1. The limit 2⁻⁴⁰ is for a
     # single query, which equals the mean of the queries: its products are 0 and change no logit.
-    units = gram.diagonal(dim1=1, dim2=2).amax(1).clamp_min(2.0**-40).log2().ceil().exp2()
-    scaled = units.reciprocal()
-    columns = cross.new_zeros(n_tasks, n_classes, q1 + q2)  # a row per class; a padded view need not have rows
-    columns[..., :n_query] = cross.mT * scaled.view(-1, 1, 1)
-    _iterate[(n_tasks,)](
-        (gram * scaled.view(-1, 1, 1)).contiguous(), columns, (sum_norms * scaled.view(-1, 1)).contiguous(),
-        counts.contiguous(), units, torch.empty(2, *columns.shape, dtype=cross.dtype, device=cross.device),
-        assignments, n_iter, converged,
-        n_tasks, n_query, n_classes, max_iter, weight, eps, 0.0 if tol is None else tol,
-        Q1=q1, Q2=q2, BLOCK=32, TOL=tol is not None, DUAL=weight != 0, SKIP=skip and tol is None,
-        num_warps=2, num_stages=1,
-    )  # fmt: skip
+    units = form.gram.diagonal(dim1=1, dim2=2).amax(1).clamp_min(2.0**-40).log2().ceil().exp2()
+    scale = units.reciprocal()
+    columns = pad(cross.mT * scale.view(-1, 1, 1), (0, first + second - n_query))  # a row per class
+    memory = Memory.of(
+        gram=reads(form.gram * scale.view(-1, 1, 1), "t q q"),
+        cross=reads(columns, "t k padded"),
+        norms=reads(form.sum_norms * scale.view(-1, 1), "t k"),
+        counts=reads(form.counts, "t k"),
+        units=reads(units, "t"),
+        state=writes(cross.new_empty(2, n_tasks, n_classes, first + second), "2 t k padded"),
+        out=writes(assignments, "t q k"),
+        n_iter=writes(n_iter, "t", torch.int64),
+        converged=writes(converged, "t", torch.bool),
+    )
+    launch(
+        _iterate,
+        (n_tasks,),
+        memory,
+        n_tasks=n_tasks,
+        n_query=n_query,
+        n_classes=n_classes,
+        max_iter=max_iter,
+        weight=weight,
+        eps=eps,
+        tol=0.0 if tol is None else tol,
+        Q1=first,
+        Q2=second,
+        BLOCK=32,
+        TOL=tol is not None,
+        DUAL=weight != 0,
+        SKIP=skip and tol is None,
+        num_warps=2,
+        num_stages=1,
+    )
     return assignments, n_iter, converged
 
 
