@@ -2,15 +2,10 @@
 
 from __future__ import annotations
 
-import os
-
 import pytest
 import torch
+from kernel_problems import DEVICE, there
 from problems import make_tasks as make_tasks_of
-
-# This must be set before Triton is imported: kernels are compiled for its interpreter or for a GPU.
-os.environ.setdefault("TRITON_INTERPRET", "0" if torch.cuda.is_available() else "1")
-pytest.importorskip("triton", reason="needs Triton, which there is for Linux")
 
 from manyway import FeatureSet, Tasks, TaskSpec, sample_tasks, solve
 from manyway.core import random as draws
@@ -30,19 +25,6 @@ from manyway.methods.ici import logistic
 from manyway.methods.paddle import kernel as loop
 from manyway.methods.paddle.forms import GramForm, prototype_form
 from manyway.methods.paddle.solver import _fused
-
-DEVICE = "cpu" if os.environ["TRITON_INTERPRET"] == "1" else "cuda"
-
-
-def there(function):
-    """Run a function on the device of the kernels, and return its results to the CPU."""
-
-    def call(*arguments, **keywords):
-        moved = [value.to(DEVICE) if isinstance(value, torch.Tensor) else value for value in arguments]
-        result = function(*moved, **keywords)
-        return result.cpu() if isinstance(result, torch.Tensor) else tuple(value.cpu() for value in result)
-
-    return call
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,64 @@
+"""Where kernels are tested: on a GPU, or in Triton's interpreter. Import it before any kernel."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+import torch
+
+# This must be set before Triton is imported: kernels are compiled for its interpreter or for a GPU.
+os.environ.setdefault("TRITON_INTERPRET", "0" if torch.cuda.is_available() else "1")
+pytest.importorskip("triton", reason="needs Triton, which there is for Linux")
+
+DEVICE = "cpu" if os.environ["TRITON_INTERPRET"] == "1" else "cuda"
+# Every module that asks whether fused code can run, with the name of the question.
+QUESTIONS = (
+    "manyway.core.ops.fused",
+    "manyway.core.transforms.fused",
+    "manyway.methods.calibration.calibration.fused",
+    "manyway.methods.calibration.metric.fused",
+    "manyway.methods.evidence.search.fused",
+    "manyway.methods.gradient.information.halves_fused",
+    "manyway.methods.ici.logistic.halves_fused",
+    "manyway.methods.paddle.solver.fused",
+    "manyway.sampling.sampling.fused",
+)
+
+
+def there(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Run a function on the device of the kernels, and return its results to the CPU."""
+
+    def call(*arguments: Any, **keywords: Any) -> Any:
+        moved = [value.to(DEVICE) if isinstance(value, torch.Tensor) else value for value in arguments]
+        result = function(*moved, **keywords)
+        return result.cpu() if isinstance(result, torch.Tensor) else tuple(value.cpu() for value in result)
+
+    return call
+
+
+def fuse_everything(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let every method run its fused code, also on a CPU."""
+    for question in QUESTIONS:
+        of_halves = question.endswith("halves_fused")
+        monkeypatch.setattr(question, _is_float32 if of_halves else _always)
+
+
+def _always(tensor: torch.Tensor) -> bool:
+    return True
+
+
+def _is_float32(tensor: torch.Tensor) -> bool:
+    return tensor.dtype == torch.float32
+
+
+def views(tensor: torch.Tensor) -> Iterator[tuple[str, torch.Tensor]]:
+    """The same values in other orders in memory: each with its name."""
+    if tensor.ndim > 1:
+        yield "transposed", tensor.mT.contiguous().mT
+    wider = torch.stack([tensor, torch.full_like(tensor, 99)], -1)
+    yield "strided", wider[..., 0]
+    longer = torch.cat([torch.full_like(tensor[:1], 77), tensor])
+    yield "behind others", longer[1:]
