@@ -12,13 +12,16 @@ help:  ## list the targets
 	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/'
 
 $(BIN)/python:
+	@echo "Building an environment in $(VENV)/. It is done once and takes some minutes; nothing else is changed."
 	$(PYTHON) -m venv $(VENV)
 
 $(RUN_READY): pyproject.toml constraints.txt | $(BIN)/python
+	@echo "Installing manyway and what it needs into $(VENV)/."
 	$(BIN)/pip install --quiet --constraint constraints.txt --editable '.[plot]'
 	@touch $@
 
 $(DEV_READY): pyproject.toml constraints.txt | $(BIN)/python
+	@echo "Installing manyway and what its tests need into $(VENV)/."
 	$(BIN)/pip install --quiet --constraint constraints.txt --editable '.[dev]'
 	@touch $@ $(RUN_READY)
 
@@ -26,10 +29,10 @@ $(DOCS_READY): pyproject.toml constraints.txt | $(BIN)/python
 	$(BIN)/pip install --quiet --constraint constraints.txt --editable '.[docs]'
 	@touch $@ $(RUN_READY)
 
-run: $(RUN_READY)  ## compare the methods on the embedded features: a table and a plot
+run: $(RUN_READY)  ## build an environment in .venv if there is none, and compare methods on the embedded features
 	$(BIN)/manyway bench quickstart
 
-test: $(DEV_READY)  ## run all tests; options for pytest: make test PYTEST='-m "not slow"'
+test: $(DEV_READY)  ## build an environment in .venv if there is none, and run all tests; options for pytest: make test PYTEST='-m "not slow"'
 	PYTHONDONTWRITEBYTECODE= MIMALLOC_PURGE_DELAY=1000 $(BIN)/python -m pytest $(PYTEST)  # the tests start many processes: each would compile again
 
 lint: $(DEV_READY)  ## check style and types
