@@ -94,19 +94,19 @@ def _named(tasks: Tasks) -> Tasks:
     return replace(tasks, class_table=vectors.roll(1, 1) * 0.3 + vectors)
 
 
-def _without_examples(tasks: Tasks) -> Tasks:
+def without_examples(tasks: Tasks) -> Tasks:
     empty = tasks.query_table.new_zeros(len(tasks), 0, tasks.n_features)
     return replace(tasks, support_table=empty, support_index=None, support_labels=tasks.support_labels[:, :0])
 
 
-def _with_known(tasks: Tasks) -> Tasks:
+def with_known_labels(tasks: Tasks) -> Tasks:
     """The true labels of every fifth query."""
     labels = torch.full_like(tasks.query_labels, -1)
     labels[:, ::5] = tasks.query_labels[:, ::5]
     return tasks.with_known(labels)
 
 
-def _in_blocks(tasks: Tasks, **params: Any) -> Solution:
+def in_blocks(tasks: Tasks, **params: Any) -> Solution:
     """The first task, its queries in blocks of 16."""
     rows = tasks.query[0]
     pile = Pile.of(in_turn(lambda: iter(rows.split(16)), rows.device), rows)
@@ -115,7 +115,7 @@ def _in_blocks(tasks: Tasks, **params: Any) -> Solution:
     )
 
 
-def _scores(tasks: Tasks) -> Tasks:
+def as_scores(tasks: Tasks) -> Tasks:
     """Log-probabilities by the cosine of queries and class means."""
     means = torch.stack([tasks.support[:, tasks.support_labels[0] == k].mean(1) for k in range(tasks.n_classes)], 1)
     normal = torch.nn.functional.normalize
@@ -126,13 +126,13 @@ _UNKNOWN = {"n_query": 30, "n_unknown": 10, "unknown_classes": 2}
 MODES: dict[str, Callable[[], Solution]] = {
     "one-shot": lambda: solve("evidence", _draw(shots=1)),
     "open-set": lambda: solve("evidence", _draw(**_UNKNOWN), open_set=True),
-    "names-alone": lambda: solve("evidence", _without_examples(_named(_draw()))),
+    "names-alone": lambda: solve("evidence", without_examples(_named(_draw()))),
     "names-and-examples": lambda: solve("evidence", _named(_draw(shots=2))),
-    "known": lambda: solve("evidence", _with_known(_draw())),
+    "known": lambda: solve("evidence", with_known_labels(_draw())),
     "stream": lambda: solve("evidence", _draw(n_query=15, n_batches=4), carry=True),
-    "blocks": lambda: _in_blocks(_draw()),
-    "blocks-open-set": lambda: _in_blocks(_draw(**_UNKNOWN), open_set=True),
-    "scores": lambda: solve("evidence", _scores(_draw())),
+    "blocks": lambda: in_blocks(_draw()),
+    "blocks-open-set": lambda: in_blocks(_draw(**_UNKNOWN), open_set=True),
+    "scores": lambda: solve("evidence", as_scores(_draw())),
 }
 
 

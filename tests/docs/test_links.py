@@ -62,8 +62,13 @@ def test_every_table_beside_a_page_is_linked_from_it():
     assert len(tables) > 10
 
 
+def prose(page: Path) -> str:
+    """A page without the tables that commands write into it."""
+    return re.sub(r"<!--table:.*?<!--end-->", "", page.read_text(encoding="utf-8"), flags=re.DOTALL)
+
+
 def test_the_documentation_stays_short_enough_to_be_read():
-    words = {page: len(page.read_text(encoding="utf-8").split()) for page in [README, *ROOT.glob("docs/**/*.md")]}
+    words = {page: len(prose(page).split()) for page in [README, *ROOT.glob("docs/**/*.md")]}
     assert words[README] <= 1_000
     assert sum(words.values()) <= 40_000
 

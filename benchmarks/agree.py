@@ -1,0 +1,316 @@
+"""Compare the answers of all methods on a GPU with those on a CPU, over all sizes of tasks.
+
+    python -m benchmarks.agree [METHOD ...] [--queries 5 32 ...] [--page docs/reliability.md]
+
+METHOD is a method of the table, or ``evidence:MODE``; by default all run: every method, and evidence in each mode. Each
+gets random tasks with 1 to 131, 200, 500 and 1,000 queries. Classes (2 to 227), examples per class (1 to 20) and
+features (1 to 512) change from one task to the next such that every combination of them occurs; the numbers of queries
+that a kernel divides into blocks meet several of them.
+
+Two answers agree where no probability differs by more than the method's limit. Iterations can amplify rounding without
+limit: a query between two classes goes one way or the other. Where a difference is above the limit, the plain code
+therefore solves the same task three times more, with features changed by about as much as the arithmetic rounds. The
+answers then still agree where the difference is at most ten times what this makes. Labels differ where the two are
+further apart on the CPU than the limit; others are ties. The exit code is 1 where answers do not agree.
+
+Without a GPU, float32 is compared with float64 on the CPU. That shows what rounding does, and nothing of the kernels.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import warnings
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from concurrent.futures import Executor, Future, ProcessPoolExecutor
+from dataclasses import dataclass, field, replace
+from multiprocessing import get_context
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from benchmarks.golden import as_scores, in_blocks, with_known_labels, without_examples
+from benchmarks.measure import markdown, plain, show
+from benchmarks.results import Made, in_page
+from manyway import METHODS, Solution, Tasks, solve
+from manyway.bench.records import now, write_text
+
+QUERIES = (*range(1, 132), 200, 500, 1000)
+CLASSES = (2, 3, 31, 32, 33, 64, 100, 227)
+SHOTS = (1, 5, 20)
+FEATURES = (1, 5, 64, 65, 512)
+N_TASKS = 2
+TIMES_ROUNDING = 10  # a difference may be so many times as large as what rounding the features makes
+N_ROUNDINGS = 3  # ways to round them, of which the largest effect counts
+TABLE = "agreement of a GPU and a CPU"  # the name of the table in a page
+FLOAT32 = 2.0**-22  # relative errors of a few operations
+HALF = 2.0**-11  # of products in TF32 or float16, which some methods use on a GPU (docs/performance.md)
+
+
+@dataclass(frozen=True)
+class Sizes:
+    """Of a task."""
+
+    n_query: int
+    n_classes: int
+    shots: int
+    n_features: int
+
+    def __str__(self) -> str:
+        return f"{self.n_query} queries, {self.n_classes} classes, {self.shots} shots, {self.n_features} features"
+
+
+@dataclass(frozen=True)
+class Case:
+    """A method, or a mode of evidence, and how far its answers may differ."""
+
+    method: str
+    limit: float = 1e-3  # of a probability
+    rounding: float = FLOAT32
+    params: dict[str, Any] = field(default_factory=dict)  # where the defaults take too long
+    shots: tuple[int, ...] = SHOTS
+    prepared: Callable[[Tasks], Tasks] = lambda tasks: tasks
+    run: Callable[[str, Tasks, dict[str, Any]], Solution] = lambda method, tasks, params: solve(method, tasks, **params)
+
+
+def _with_unknown(tasks: Tasks) -> Tasks:
+    """Every third query lies far from all classes, in one of two places."""
+    table = tasks.query_table.clone()
+    assert tasks.query_index is not None
+    rows = tasks.query_index[:, ::3].flatten()
+    table[rows] = table[rows].roll(1, -1) + 4 * (1 - 2 * (rows % 2)).unsqueeze(-1)
+    return replace(tasks, query_table=table)
+
+
+def _with_names(tasks: Tasks) -> Tasks:
+    """A vector per class: the mean of its examples, moved."""
+    names = tasks.support_labels[0]
+    means = torch.stack([tasks.support[0, names == k].mean(0) for k in range(tasks.n_classes)])
+    return replace(tasks, class_table=(means.roll(1, 1) * 0.3 + means).unsqueeze(0))
+
+
+def _as_stream(tasks: Tasks) -> Tasks:
+    """The tasks are batches of one stream, with the examples of the first."""
+    assert tasks.support_index is not None
+    index = tasks.support_index[:1].expand(tasks.n_tasks, -1)
+    return replace(
+        tasks, support_index=index, stream=torch.zeros(tasks.n_tasks, dtype=torch.int64, device=index.device)
+    )
+
+
+def _read_in_blocks(method: str, tasks: Tasks, params: dict[str, Any]) -> Solution:
+    return in_blocks(tasks, **params)
+
+
+_EVIDENCE = {"limit": 1e-2, "rounding": HALF}
+_ADAM = {"limit": 1e-2, "rounding": HALF}
+CASES = {
+    **{name: Case(name) for name in METHODS},
+    "baseline": Case("baseline", **_ADAM),
+    "baseline++": Case("baseline++", **_ADAM),
+    "tim": Case("tim", **_ADAM, params={"max_iter": 100}),
+    "alpha-tim": Case("alpha-tim", **_ADAM, params={"max_iter": 100}),
+    "ici": Case("ici", params={"max_iter": 2}),
+    "evidence": Case("evidence", **_EVIDENCE),
+    "evidence:one-shot": Case("evidence", **_EVIDENCE, shots=(1,)),
+    "evidence:open-set": Case("evidence", **_EVIDENCE, params={"open_set": True}, prepared=_with_unknown),
+    "evidence:names": Case("evidence", **_EVIDENCE, prepared=_with_names),
+    "evidence:names-alone": Case("evidence", **_EVIDENCE, prepared=lambda tasks: without_examples(_with_names(tasks))),
+    "evidence:known": Case("evidence", **_EVIDENCE, prepared=with_known_labels),
+    "evidence:blocks": Case("evidence", **_EVIDENCE, run=_read_in_blocks),
+    "evidence:stream": Case("evidence", **_EVIDENCE, params={"carry": True}, prepared=_as_stream),
+    "evidence:scores": Case("evidence", **_EVIDENCE, prepared=as_scores),
+}
+
+
+def design(case: Case, queries: Collection[int] = QUERIES) -> Iterator[Sizes]:
+    """Every number of queries once. 8, 3 and 5 have no common factor, so 120 numbers meet all combinations."""
+    for number, n_query in enumerate(QUERIES):
+        if n_query in queries:
+            yield Sizes(
+                n_query=n_query,
+                n_classes=CLASSES[number % len(CLASSES)],
+                shots=case.shots[number % len(case.shots)],
+                n_features=FEATURES[number % len(FEATURES)],
+            )
+
+
+def make_tasks(sizes: Sizes, n_tasks: int = N_TASKS) -> Tasks:
+    """Gaussian classes, of which at most five occur among the queries; rows of one table, as a data set has them."""
+    generator = torch.Generator().manual_seed(sizes.n_query * 1000 + sizes.n_classes)
+    n_support = sizes.n_classes * sizes.shots
+    names = torch.arange(sizes.n_classes).repeat_interleave(sizes.shots)
+    present = min(5, sizes.n_classes)
+    truth = torch.randint(0, present, (n_tasks, sizes.n_query), generator=generator)
+    labels = torch.cat([names.expand(n_tasks, -1), truth], 1)
+    centres = torch.randn(sizes.n_classes, sizes.n_features, generator=generator) * 2
+    table = centres[labels.flatten()] + torch.randn(labels.numel(), sizes.n_features, generator=generator)
+    rows = torch.arange(labels.numel()).view(n_tasks, -1)
+    return Tasks(
+        table,
+        rows[:, :n_support].contiguous(),
+        names.expand(n_tasks, -1),
+        table,
+        rows[:, n_support:].contiguous(),
+        sizes.n_classes,
+        truth,
+    )
+
+
+def rounded(tasks: Tasks, rounding: float, seed: int) -> Tasks:
+    """The tasks with every number changed by about this part of itself."""
+    generator = torch.Generator().manual_seed(seed)
+
+    def moved(values: Tensor) -> Tensor:
+        noise = torch.randn(values.shape, generator=generator, dtype=values.dtype)
+        return values * (1 + rounding * noise)
+
+    same = tasks.query_table is tasks.support_table
+    support = moved(tasks.support_table)
+    names = None if tasks.class_table is None else moved(tasks.class_table)
+    query = support if same else moved(tasks.query_table)
+    return replace(tasks, support_table=support, query_table=query, class_table=names)
+
+
+def answer(case: Case, sizes: Sizes, device: str, dtype: torch.dtype, rounded_by: int | None = None) -> Tensor:
+    """[t, q, k + 1] the probabilities of the classes and of none of them, in float64 on the CPU.
+
+    ``rounded_by`` is the seed of a change of the features; None: they stay as they are.
+    """
+    tasks = case.prepared(make_tasks(sizes))
+    if rounded_by is not None:
+        tasks = rounded(tasks, case.rounding, rounded_by)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # an iteration limit is no matter here
+        found = case.run(case.method, tasks.to(device=device, dtype=dtype), case.params)
+    probabilities = found.probabilities
+    unknown = probabilities.new_zeros(probabilities.shape[:2])
+    if case.method == "evidence" and found.unknown is not None:  # of other methods it is a score
+        unknown = found.unknown.to(probabilities.dtype)
+    return torch.cat([probabilities, unknown.unsqueeze(-1)], -1).double().cpu()
+
+
+def on_cpu(name: str, sizes: Sizes, dtype: torch.dtype) -> np.ndarray[Any, Any]:
+    """What a process beside this one computes. Arrays travel between processes by value, tensors do not."""
+    torch.set_num_threads(1)
+    return answer(CASES[name], sizes, "cpu", dtype).numpy()
+
+
+@dataclass
+class Comparison:
+    """Of one case, over all sizes."""
+
+    case: Case
+    n_queries: int = 0
+    n_labels: int = 0  # that differ, ties aside
+    n_by_rounding: int = 0  # tasks above the limit, as rounding makes them too
+    largest: float = 0.0
+    worst: Sizes | None = None
+    wrong: list[str] = field(default_factory=list)  # sizes at which the answers do not agree
+
+    def add(self, sizes: Sizes, found: Tensor, expected: Tensor, by_rounding: Callable[[], float]) -> None:
+        """Compare the answers to tasks of some sizes; ``by_rounding`` gives the difference that rounding makes."""
+        difference = float((found - expected).abs().max())
+        classes = expected[..., :-1]
+        label = found[..., :-1].argmax(-1, keepdim=True)
+        behind = classes.amax(-1) - classes.gather(-1, label).squeeze(-1)
+        self.n_labels += int((behind > self.case.limit).sum())
+        self.n_queries += behind.numel()
+        if difference >= self.largest:
+            self.largest = difference
+            self.worst = sizes
+        if difference <= self.case.limit:
+            return
+        allowed = TIMES_ROUNDING * by_rounding()
+        if difference <= allowed:
+            self.n_by_rounding += 1
+        else:
+            self.wrong.append(f"{sizes}: {difference:.2g} (at most {max(allowed, self.case.limit):.2g})")
+
+    def row(self, name: str) -> list[object]:
+        share = f"{100 * self.n_labels / max(self.n_queries, 1):.2f} %"
+        agrees = "**no**" if self.wrong else "yes"
+        return [name, f"{self.largest:.1e}", share, self.n_by_rounding, self.worst, self.case.limit, agrees]
+
+
+HEADER = (
+    "method",
+    "largest difference of a probability",
+    "labels that differ",
+    "tasks in which rounding decides",
+    "where the difference is largest",
+    "limit",
+    "agrees",
+)
+
+
+def compare(name: str, queries: Collection[int], pool: Executor) -> Comparison:
+    """Run a case over all sizes. The CPU's answers are computed in other processes meanwhile."""
+    case = CASES[name]
+    gpu = torch.cuda.is_available()
+    device = "cuda" if gpu else "cpu"
+    exact = torch.float32 if gpu else torch.float64
+    every = list(design(case, queries))
+    answers: list[Future[np.ndarray[Any, Any]]] = [pool.submit(on_cpu, name, sizes, exact) for sizes in every]
+    compared = Comparison(case)
+    for sizes, future in zip(every, answers, strict=True):
+        found = answer(case, sizes, device, torch.float32)
+        expected = torch.from_numpy(future.result())
+
+        def by_rounding(sizes: Sizes = sizes, expected: Tensor = expected) -> float:
+            with plain():
+                changed = [answer(case, sizes, device, torch.float32, seed) for seed in range(N_ROUNDINGS)]
+            return max(float((one - expected).abs().max()) for one in changed)
+
+        compared.add(sizes, found, expected, by_rounding)
+    return compared
+
+
+def write_table(path: Path, rows: Iterable[Sequence[object]]) -> None:
+    """Put the table between its marks in a page."""
+    cells = [[str(value) for value in row] for row in rows]
+    device = torch.cuda.get_device_name() if torch.cuda.is_available() else "no GPU: float32 and float64 on a CPU"
+    origin = f"{now()[:10]}, {device}, torch {torch.__version__}"
+    write_text(
+        path, in_page(path.read_text(encoding="utf-8"), TABLE, Made(HEADER, cells, markdown(HEADER, cells), origin))
+    )
+
+
+def main(words: Sequence[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("methods", nargs="*", metavar="METHOD", help=f"any of {', '.join(CASES)}; default: all")
+    parser.add_argument(
+        "--queries", nargs="*", type=int, default=QUERIES, choices=QUERIES, metavar="N", help="only these numbers"
+    )
+    parser.add_argument("--page", type=Path, help="a page to write the table into")
+    parser.add_argument("--processes", type=int, default=os.cpu_count(), help="that compute the answers of the CPU")
+    options = parser.parse_args(words)
+    unknown = sorted(set(options.methods) - set(CASES))
+    if unknown:
+        parser.error(f"there is no method {', '.join(unknown)}; choose from {', '.join(CASES)}")
+    if not torch.cuda.is_available():
+        print("There is no GPU here: float32 is compared with float64 on the CPU, and no kernel runs.")
+    rows: list[list[object]] = []
+    wrong: list[str] = []
+
+    def compared(pool: Executor) -> Iterator[list[object]]:
+        for name in options.methods or CASES:
+            found = compare(name, options.queries, pool)
+            wrong.extend(f"{name}, {one}" for one in found.wrong)
+            rows.append(found.row(name))
+            yield rows[-1]
+
+    with ProcessPoolExecutor(options.processes, mp_context=get_context("spawn")) as pool:
+        show("Agreement of a GPU and a CPU", HEADER, compared(pool))
+    for line in wrong:
+        print(f"no agreement: {line}")
+    if options.page is not None:
+        write_table(options.page, rows)
+    return 1 if wrong else 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

@@ -1,0 +1,101 @@
+"""The comparison of GPU and CPU: its sizes, what it counts, and that it notices a wrong answer."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import torch
+
+from benchmarks import agree
+from benchmarks.agree import CASES, CLASSES, FEATURES, QUERIES, SHOTS, TABLE, Case, Comparison, Sizes
+from manyway import METHODS
+
+SIZES = Sizes(n_query=2, n_classes=3, shots=1, n_features=4)
+MODES = {"one-shot", "open-set", "names", "names-alone", "known", "blocks", "stream", "scores"}
+
+
+def test_every_method_and_every_mode_of_evidence_is_compared():
+    assert set(CASES) == set(METHODS) | {f"evidence:{mode}" for mode in MODES}
+
+
+def test_every_number_of_queries_and_every_combination_of_the_other_sizes_occurs():
+    found = list(agree.design(CASES["paddle"]))
+    assert [sizes.n_query for sizes in found] == list(QUERIES) == [*range(1, 132), 200, 500, 1000]
+    combinations = {(sizes.n_classes, sizes.shots, sizes.n_features) for sizes in found}
+    assert len(combinations) == len(CLASSES) * len(SHOTS) * len(FEATURES)
+    assert {sizes.shots for sizes in agree.design(CASES["evidence:one-shot"])} == {1}
+
+
+@pytest.mark.parametrize("name", sorted(CASES))
+def test_a_case_gives_probabilities_in_both_precisions(name):
+    sizes = Sizes(n_query=4, n_classes=3, shots=1 if name == "evidence:one-shot" else 5, n_features=5)
+    single, double = (agree.answer(CASES[name], sizes, "cpu", dtype) for dtype in (torch.float32, torch.float64))
+    assert single.shape == double.shape
+    assert single.shape[1:] == (4, 4)
+    torch.testing.assert_close(single, double, rtol=0, atol=CASES[name].limit)
+
+
+def compared(found: list[list[float]], expected: list[list[float]], by_rounding: float = 0.0) -> Comparison:
+    """Two queries; the last column is that of unknown queries."""
+    comparison = Comparison(Case("paddle", limit=0.01))
+    comparison.add(SIZES, torch.tensor([found]), torch.tensor([expected]), lambda: by_rounding)
+    return comparison
+
+
+CERTAIN = [[0.9, 0.1, 0.0], [0.2, 0.8, 0.0]]
+WRONG = [[0.1, 0.9, 0.0], [0.2, 0.8, 0.0]]
+
+
+def test_equal_answers_agree():
+    comparison = compared(CERTAIN, CERTAIN)
+    assert (comparison.n_labels, comparison.n_queries, comparison.largest) == (0, 2, 0.0)
+    assert not comparison.wrong
+
+
+def test_another_answer_is_wrong_where_rounding_does_not_explain_it():
+    comparison = compared(WRONG, CERTAIN, by_rounding=1e-6)
+    assert comparison.n_labels == 1
+    assert comparison.largest == pytest.approx(0.8)
+    assert comparison.worst == SIZES
+    assert comparison.wrong == ["2 queries, 3 classes, 1 shots, 4 features: 0.8 (at most 0.01)"]
+
+
+def test_another_answer_is_no_error_where_rounding_makes_as_much():
+    comparison = compared(WRONG, CERTAIN, by_rounding=0.5)
+    assert comparison.n_by_rounding == 1
+    assert not comparison.wrong
+
+
+def test_a_tie_is_no_other_label():
+    assert compared([[0.499, 0.501, 0.0]] * 2, [[0.501, 0.499, 0.0]] * 2).n_labels == 0
+
+
+def test_the_command_prints_a_table_writes_it_into_a_page_and_fails_where_answers_differ(
+    tmp_path: Path, monkeypatch, capsys
+):
+    page = tmp_path / "page.md"
+    page.write_text(f"Before.\n<!--table:{TABLE}-->\nold\n<!--end-->\nAfter.\n")
+    command = ["paddle", "--queries", "5", "--processes", "1", "--page", str(page)]
+    assert agree.main(command) == 0
+    text = page.read_text()
+    assert "| paddle | " in capsys.readouterr().out
+    assert "| paddle | " in text
+    assert "old" not in text
+    assert text.startswith("Before.")
+    assert text.endswith("After.\n")
+    right = agree.answer
+
+    def wrong(case, sizes, device, dtype, rounded_by=None):
+        found = right(case, sizes, device, dtype, rounded_by)
+        return found.flip(-1) if rounded_by is None else found
+
+    monkeypatch.setattr(agree, "answer", wrong)
+    assert agree.main(command) == 1
+    assert "no agreement: paddle, 5 queries" in capsys.readouterr().out
+
+
+def test_an_unknown_method_is_refused(capsys):
+    with pytest.raises(SystemExit):
+        agree.main(["padle"])
+    assert "there is no method padle" in capsys.readouterr().err
