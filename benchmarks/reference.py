@@ -197,7 +197,17 @@ def _compare(
     # The tolerance is meant for the mean over all recorded tasks; over fewer, one label weighs more.
     one_label = 0.0 if n_tasks == entry["n_tasks"] else 100 / tasks.n_query
     tolerance = entry["tolerance_points"] + one_label
-    return Comparison(dataset, config, name, recording.method, n_tasks, mean, accuracy, tolerance, seconds)
+    return Comparison(
+        features=dataset,
+        config=config,
+        name=name,
+        method=recording.method,
+        n_tasks=n_tasks,
+        recorded=mean,
+        ours=accuracy,
+        tolerance=tolerance,
+        seconds=seconds,
+    )
 
 
 @dataclass(frozen=True)

@@ -1,6 +1,7 @@
 """MAPLS: class proportions of the queries by maximum a posteriori, held near equal ones (Ye et al., WACV 2024)."""
 
-from typing import Literal
+from collections.abc import Callable
+from typing import Literal, NamedTuple
 
 import torch
 from torch import Tensor
@@ -85,10 +86,12 @@ def mapls(
     """
     if source == "support" and not tasks.n_support:
         raise InputError("mapls: source='support' needs labelled examples, and there are none; choose 'uniform'.")
-    posteriors, of_support, vectors = _posteriors(tasks, scale, logit_scale, source)
-    uniform = posteriors.new_full((tasks.n_tasks, tasks.n_classes), 1 / tasks.n_classes)
-    start = uniform if of_support is None else of_support.mean(1)
-    ratios = posteriors / start.unsqueeze(1)
+    classified = _classified(tasks, scale, logit_scale)
+    if source == "uniform":
+        start = torch.full_like(classified.query[:, 0], 1 / tasks.n_classes)
+    else:
+        start = classified.support().mean(1)
+    ratios = classified.query / start.unsqueeze(1)
     if data_weight is None:
         weights = _weight_by_rule(_proportions(ratios, start, torch.ones_like(start[:, :1]), max_iter), start)
     else:
@@ -100,24 +103,30 @@ def mapls(
         joint / joint.sum(-1, keepdim=True),
         n_iter=max_iter,
         converged=False,
-        make_prototypes=None if vectors is None else lambda: vectors,
+        make_prototypes=classified.make_prototypes,
         objective_parts=recorder.parts,
         learned={"data_weight": weights.squeeze(-1)},
     )
 
 
-def _posteriors(
-    tasks: Tasks, scale: str | None, logit_scale: float, source: str
-) -> tuple[Tensor, Tensor | None, Tensor | None]:
-    """[t, q, k] of the queries, [t, s, k] of the support if it is the source, and the class vectors [t, k, d]."""
+class _Classified(NamedTuple):
+    """Posteriors of a classifier for equally frequent classes."""
+
+    query: Tensor  # [t, q, k]
+    support: Callable[[], Tensor]  # [t, s, k], where it is asked for
+    make_prototypes: Callable[[], Tensor] | None
+
+
+def _classified(tasks: Tasks, scale: str | None, logit_scale: float) -> _Classified:
     if tasks.scores:
-        return tasks.query.softmax(-1), tasks.support.softmax(-1) if source == "support" else None, None
-    tasks = transform(tasks, scale)
-    vectors = class_directions(tasks)
-    of_query = (cross_products(tasks.query, vectors) * logit_scale).softmax(-1)
-    if source == "uniform":
-        return of_query, None, vectors
-    return of_query, (cross_products(tasks.support, vectors) * logit_scale).softmax(-1), vectors
+        return _Classified(tasks.query.softmax(-1), lambda: tasks.support.softmax(-1), None)
+    scaled = transform(tasks, scale)
+    vectors = class_directions(scaled)
+
+    def posteriors(rows: Tensor) -> Tensor:
+        return (cross_products(rows, vectors) * logit_scale).softmax(-1)
+
+    return _Classified(posteriors(scaled.query), lambda: posteriors(scaled.support), lambda: vectors)
 
 
 def _proportions(

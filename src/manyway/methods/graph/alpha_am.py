@@ -115,7 +115,14 @@ def alpha_am(
         alphas = (2.0, 2.0) if one_shot else (5.0, 5.0)
     if not 0 <= alpha < 1:
         raise InputError(f"alpha-am: alpha is {alpha!r}; it must be at least 0 and below 1.")
-    training = _Training(alpha, n_neighbors, Information(weights, alphas), logit_scale, lr, max_iter)
+    training = _Training(
+        alpha=alpha,
+        n_neighbors=n_neighbors,
+        loss=Information(weights, alphas),
+        logit_scale=logit_scale,
+        lr=lr,
+        max_iter=max_iter,
+    )
     tasks = transform(rowwise(tasks, _rooted) if root else tasks, scale)
     n_nodes = tasks.n_classes + tasks.n_support + tasks.n_query
     parts = [training.run(part, with_objective) for part in tasks.in_parts(n_nodes**2)]
@@ -191,7 +198,7 @@ class _Training(NamedTuple):
             slopes = graph.pull_back(self.loss.slopes(logits, fixed.labels) * self.logit_scale, trained, fixed)
             moved = []
             for i, (part, slope) in enumerate(zip(trained, slopes, strict=True)):
-                part, means[i], squares[i] = adam_step(part, means[i], squares[i], slope, step, self.lr)
+                part, means[i], squares[i] = adam_step(part, means[i], squares[i], slope, step=step, lr=self.lr)
                 moved.append(part)
             trained = _Trained(*moved)
         return _Ended(logits[:, tasks.n_support :], trained.centres, recorder.parts)
