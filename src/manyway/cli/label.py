@@ -57,9 +57,9 @@ def label(
     All items are labelled together. Which classes occur in the batch, and how many, is part of the answer.
 
     EXAMPLES holds features and labels, ITEMS holds features from the same encoder. Both are files of arrays
-    (safetensors, npz, npy) or tables (csv, tsv, xlsx, parquet, jsonl). Arrays are named `features` and `labels`. In a
-    table every column of numbers is a feature except the label and the item name; features are matched by column name,
-    and other columns of ITEMS come back in the table of labels.
+    ({endings of arrays}) or tables ({endings of tables}). Arrays are named `features` and `labels`. In a table every
+    column of numbers is a feature except the label and the item name; features are matched by column name, and other
+    columns of ITEMS come back in the table of labels.
 
     EXAMPLES and ITEMS may also be pictures (folders, or zip archives of them; the names of folders are the classes) or
     texts (tables with a column `text`, or .txt files with one text per line). They are turned into features by
@@ -123,8 +123,7 @@ def label(
     query : ITEMS
         Items to label, of the same kind. With --class-names alone: leave EXAMPLES out.
     output
-        The table of labels: .csv, .tsv, .xlsx, .parquet or .jsonl. Default: labels.csv, which is never written over a
-        file of yours.
+        The table of labels: {written tables}. Default: labels.csv, which is never written over a file of yours.
     method
         How to label; `manyway methods` lists them.
     top

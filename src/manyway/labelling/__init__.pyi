@@ -14,6 +14,5 @@ from .outputs import check_format as check_format
 from .outputs import find_format as find_format
 from .outputs import scores_of as scores_of
 from .table import DEFAULT_OUTPUT as DEFAULT_OUTPUT
-from .table import WRITTEN as WRITTEN
 from .table import check_table as check_table
 from .taxonomy import read_taxonomy as read_taxonomy
