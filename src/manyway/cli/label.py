@@ -156,21 +156,25 @@ def label(
         table = given.check_target(output, form, overwrite=overwrite)
         made = given.batch(place)
     else:
-        others = {"--class-prior": class_prior, "--expect": expect, "--format": form, "--media": media}
+        others = {"--class-prior": class_prior, "--expect": expect, "--media": media}
         _refuse({**others, "--batch-by": batch_by, "--several": several or None}, _FOR_SCORES)
-        form = labelling.TABLE
+        form = labelling.find_format(form, output)
         if support is None:
             raise InputError("There is nothing to label; give EXAMPLES and ITEMS, or --scores of a classifier.")
         source = Inputs.of(support, query, labels, class_names, encoder, options, not no_cache)
         paths = source.paths
-        table = labelling.check_table(output, paths, overwrite=overwrite)
+        endings = labelling.check_back(form, source.query, output)
+        table = labelling.check_table(output, paths, overwrite=overwrite, endings=endings)
         read = source.read(place.where)
         made = labelling.features_batch(read[0], read[1], place, class_names=read[2])
     with made as batch:
         if source is None:
             labelling.check_format(form, labelling.scores_of(batch), table)
-        elif taxonomy is not None:
-            batch = replace(batch, levels=labelling.read_taxonomy(taxonomy))
+        else:
+            if taxonomy is not None:
+                batch = replace(batch, levels=labelling.read_taxonomy(taxonomy))
+            if form == labelling.INPUT:
+                batch = labelling.with_origin(batch, source.query)
         with status:
             status.update(f"labelling {len(batch.items)} items with {method} …")
             if batch_by is None:

@@ -10,8 +10,9 @@ import numpy as np
 from manyway.errors import InputError
 from manyway.files.columns import is_id, remarks_on_classes
 from manyway.files.files import check_input
+from manyway.files.formats.base import TableFormat
 from manyway.files.formats.pairs import pairs_in
-from manyway.files.formats.registry import added_formats, all_formats, endings_of, is_table, opened, score_format
+from manyway.files.formats.registry import added_formats, all_formats, endings_of, opened, score_format
 from manyway.files.opening import read_rows
 from manyway.files.options import AUTO, Options
 from manyway.files.scores import CLASS_NAMES, FILE, SCIENTIFIC, SOURCE, ScoreFormat, Scores, check_size, short_name
@@ -159,7 +160,7 @@ def _labels(path: Path, rows: Rows, of_item: int, of_label: int) -> dict[str, st
 
 def read_answers(path: Path, options: Options = AUTO) -> tuple[dict[str, str], Mapping[str, Mapping[str, str]]]:
     """The label of each item in a table of labels or a file of scores ('' where it has none), and the taxonomy."""
-    if path.is_file() and is_table(path):
+    if path.is_file() and suffix_of(path) in endings_of(TableFormat):
         names, rows = read_rows(path)
         of_item = find_any(names, options.item_column or "item", *filter(is_id, names))
         of_label = find_any(names, options.label_column or "label")

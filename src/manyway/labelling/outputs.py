@@ -25,6 +25,8 @@ from manyway.files import (
     find_sightings,
     suffix_of,
 )
+from manyway.files.formats.base import DataFormat
+from manyway.files.formats.registry import table_format
 from manyway.labelling.batch import Batch
 from manyway.labelling.table import Inputs, Row, remember
 
@@ -62,6 +64,38 @@ def _check_origin(scores: Scores, output: Path) -> None:
         hint = f"give it the ending {origin.path.suffix}, or write a table: labels.csv"
         given = f"a file of {origin.format.name}"
         raise InputError(f"{output} would be written in the format of the input, {given}; {hint}.")
+
+
+def check_back(form: str, items: Path, output: Path | None) -> tuple[str, ...] | None:
+    """The endings of an output for features, texts or pictures: None means those of tables.
+
+    Parameters
+    ----------
+    form : str
+        "table", or "input": the file of items with the answers in it.
+    items : Path
+        The file of the items.
+    output : Path or None
+        The output, whose ending must be that of the items.
+    """
+    if form == TABLE:
+        return None
+    if form != INPUT:
+        raise InputError(f"The `format` {form} is for the scores of a classifier; leave it out for features.")
+    found = table_format(items) if items.is_file() else None
+    if not isinstance(found, DataFormat):
+        raise InputError(f"{output} would be in the format of {items}, which takes no answers; write a .csv table.")
+    if output is None or output.suffix.lower() != items.suffix.lower():
+        raise InputError(f"{output} would be a file of {found.name}; give it the ending {items.suffix}.")
+    return found.endings
+
+
+def with_origin(batch: Batch, items: Path) -> Batch:
+    """The same batch, whose answers can be written into the file of its items."""
+    found = table_format(items)
+    assert isinstance(found, DataFormat)
+    origin = Origin(items, len(batch.items), 1, found)
+    return replace(batch, items=replace(batch.items, origins=(origin,)))
 
 
 def scores_of(batch: Batch) -> Scores:

@@ -40,6 +40,7 @@ _OURS = (
     "safetensors:Safetensors",
     "npz:Npz",
     "npy:Npy",
+    "label_studio:LabelStudio",
     "speciesnet:SpeciesNet",
     "megadetector:MegaDetector",
     "birdnet:BirdNet",
