@@ -294,7 +294,7 @@ class Collected:
         about = taxonomy({shown[key]: label for key, label in labels.items()})
         origin = Origin(self.path, len({pair.item for pair in self.pairs}), self.n_listed, form, places)
         collected = {"skipped": tuple(self.skipped), "others": tuple(self.others), "origins": (origin,)}
-        return from_pairs(self.path, named, shown.values(), self.about, **about, **{**collected, **more})
+        return from_pairs(self.path, named, shown.values(), self.about, **{**about, **collected, **more})
 
 
 class ScoreFormat(WithAnswers):

@@ -76,7 +76,10 @@ def test_predictions_are_what_the_sdk_of_label_studio_takes(tmp_path, monkeypatc
     interface = pytest.importorskip("label_studio_sdk.label_interface").LabelInterface(CONFIG)
     monkeypatch.chdir(tmp_path)
     path = with_features(tmp_path)
-    assert label(monkeypatch, str(path), "-o", "answers.json", "--feature-column", "vector", "--ignore-column", "text") == 0
+    assert (
+        label(monkeypatch, str(path), "-o", "answers.json", "--feature-column", "vector", "--ignore-column", "text")
+        == 0
+    )
     predictions = [found for task in json.loads(Path("answers.json").read_text()) for found in task["predictions"]]
     assert len(predictions) == 4
     for prediction in predictions:

@@ -4,19 +4,19 @@ There is one row per segment of a recording and species above a threshold. Confi
 probabilities.
 """
 
-import re
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, ClassVar
 
 from manyway.errors import InputError
-from manyway.files.formats.base import TABLE_ENDINGS, Answers, Opened, Origin
+from manyway.files.formats.base import TABLE_ENDINGS, Answers, Opened
 from manyway.files.formats.pairs import pairs_in
+from manyway.files.score_rows import WRITTEN, ScoreRow, ScoreRows, with_scores
 from manyway.files.scores import FILE, Collected, Pair, ScoreFormat, Scores, from_0_to_1, shown_names
 from manyway.files.tables import as_number, column, find_any
-from manyway.files.text import read_records, read_text, sniff, write_like
+from manyway.files.text import write_like
 
 _START = ("Start (s)", "Begin Time (s)", "OFFSET", "start")
 _END = ("End (s)", "End Time (s)", "end")
@@ -28,22 +28,6 @@ _FOLDER = ("FOLDER",)
 _FILE = ("File", "Begin Path", "Begin File", "IN FILE", "filepath")
 _CONFIDENCE = ("Confidence",)
 _NO_CALL = "nocall"  # the row of a recording without a detection
-_WRITTEN = (".csv", ".tsv", ".txt")  # other tables are only read
-
-
-class _Row(NamedTuple):
-    """The segment and the species of a row; None where a recording has no detection."""
-
-    item: str
-    name: str
-
-
-@dataclass(frozen=True)
-class _Places:
-    """Where answers go."""
-
-    rows: Sequence[_Row | None]
-    confidence: int  # the column
 
 
 @dataclass(frozen=True)
@@ -133,21 +117,21 @@ class BirdNet(ScoreFormat):
             key = ";".join(dict.fromkeys(own))
             labels[key] = _as_label(own)
             found.about[item] = segment
-            found.places.append(_Row(item, key))
+            found.places.append(ScoreRow(item, key))
             found.pairs.append(Pair(place, item, key, score))
         shown = shown_names(labels)
         rows = [None if row is None else row._replace(name=shown[row.name]) for row in found.places]
         found.n_listed = 1 + max(Counter(pair.item for pair in found.pairs).values(), default=0)
         more: dict[str, Any] = {"kind": "sigmoid", "independent": True}
-        if file.suffix not in _WRITTEN:
+        if file.suffix not in WRITTEN:
             more["origins"] = ()
-        return found.scores(self, _Places(rows, columns.confidence), labels, shown, **more)
+        return found.scores(self, ScoreRows(rows, columns.confidence), labels, shown, **more)
 
     def write(self, path: Path, answers: Answers) -> list[str]:
         """The probabilities of the answers as confidences; rows below the lowest probability are left out."""
         origin = answers.origin
         assert origin is not None
-        write_like(origin.path, path, _changed(origin, answers))
+        write_like(origin.path, path, with_scores(origin, answers))
         return []
 
 
@@ -157,47 +141,3 @@ def _as_label(own: Sequence[str]) -> str:
         return own[0]
     genus, _, species = own[0].partition(" ")
     return ";".join(("", "", "", genus, species, own[1])) if species else own[1]
-
-
-def _changed(origin: Origin, answers: Answers) -> str:
-    """The text of the table with other confidences."""
-    source = read_text(origin.path)
-    dialect = sniff(source)
-    with source.open() as file:
-        lines = file.read().splitlines(keepends=True)
-    (header_line, _), *records = read_records(source, dialect)
-    starts = [line - 1 for line, _ in records]
-    places = origin.places
-    items = dict.fromkeys(row.item for row in places.rows if row is not None)
-    found = dict(zip(items, map(dict, answers.ranked(origin.n_listed)), strict=True))
-    out = lines[: starts[0]] if starts else lines
-    ends = [*starts, len(lines)][1:]
-    for row, start, end, (_, cells) in zip(places.rows, starts, ends, records, strict=True):
-        raw = "".join(lines[start:end])
-        if row is None:
-            out.append(raw)
-            continue
-        p = found[row.item].get(row.name, 0.0)
-        if p >= answers.least:
-            decimal = "," if "," in cells[places.confidence] else "."
-            changed = {places.confidence: f"{p:.4f}".replace(".", decimal)}
-            out.append(with_cells(raw, cells, changed, dialect.delimiter, lines[header_line - 1]))
-    text = "".join(out)
-    return text if lines[-1].endswith(("\r", "\n")) else text.rstrip("\r\n")
-
-
-def with_cells(raw: str, cells: Sequence[str], changed: Mapping[int, str], delimiter: str, header: str) -> str:
-    """A record with other cells. Every other byte stays, but for quotation marks inside of bare cells."""
-    body = raw.rstrip("\r\n")
-    parts = re.split(re.escape(delimiter) + r'(?=(?:[^"]*"[^"]*")*[^"]*$)', body)
-    if len(parts) != len(cells):
-        parts = [_quoted(cell) for cell in cells]
-    for at, cell in changed.items():
-        in_quotes = parts[at].strip().startswith('"') or delimiter in cell or '"' in cell
-        parts[at] = _quoted(cell) if in_quotes else cell
-    line_break = raw[len(body) :] or header[len(header.rstrip("\r\n")) :]
-    return delimiter.join(parts) + line_break
-
-
-def _quoted(cell: str) -> str:
-    return '"' + cell.replace('"', '""') + '"'

@@ -41,13 +41,18 @@ _OURS = (
     "npz:Npz",
     "npy:Npy",
     "label_studio:LabelStudio",
+    "anndata:AnnData",
     "speciesnet:SpeciesNet",
     "megadetector:MegaDetector",
     "birdnet:BirdNet",
+    "pybioclip:PyBioClip",
+    "qiime:Qiime",
+    "celltypist:CellTypist",
     "pairs:Pairs",
     "class_columns:ClassColumns",
     "camtrap_dp:CamtrapDp",
     "presence:Presence",
+    "kraken_report:KrakenReport",
 )
 
 
