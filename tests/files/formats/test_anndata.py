@@ -50,6 +50,13 @@ def test_answers_come_back_as_columns_of_obs(label, tmp_path):
     assert list(again.names) == list(table.names)
 
 
+def test_numbered_clusters_are_no_features(label, cells):
+    with h5py.File(cells, "r+") as file:
+        names = np.array([str(row % 7) for row in range(18)], dtype=object)
+        file["obs"].create_dataset("louvain", data=names, dtype=h5py.string_dtype())
+    assert "in 9 items" in label(cells, "--label-column", "cell_type", "-o", "answers.h5ad")
+
+
 def test_anndata_reads_the_answers(label, tmp_path):
     """Runs where anndata is installed; it needs another pandas than the tests."""
     anndata = pytest.importorskip("anndata")

@@ -42,9 +42,10 @@ class AnnData(DataFormat):
             wrong = next((name for name, cells in columns.items() if len(cells) != len(names)), None)
             if wrong is not None:
                 raise InputError(f"{path} has {len(names)} cells, and another number in obs['{wrong}']; save it anew.")
+        about = list(columns)  # no column of obs is a feature, even one of numbered clusters
         columns[embedding] = _as_lists(features)
         note = f"obsm['{embedding}'] of {path.name} ({features.shape[1]} numbers per cell) is read as the features"
-        return Table(path, list(columns), list(columns.values()), "cell", notes=[note])
+        return Table(path, list(columns), list(columns.values()), "cell", index=about, notes=[note])
 
     def write(self, path: Path, answers: Answers) -> list[str]:
         """Labels and probabilities as columns of obs; those of an earlier run are replaced."""

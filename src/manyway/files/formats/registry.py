@@ -41,9 +41,11 @@ _OURS = (
     "npz:Npz",
     "npy:Npy",
     "label_studio:LabelStudio",
+    "argilla:Argilla",
     "anndata:AnnData",
     "speciesnet:SpeciesNet",
     "megadetector:MegaDetector",
+    "antenna:Antenna",
     "birdnet:BirdNet",
     "pybioclip:PyBioClip",
     "qiime:Qiime",
@@ -52,6 +54,9 @@ _OURS = (
     "class_columns:ClassColumns",
     "camtrap_dp:CamtrapDp",
     "presence:Presence",
+    "darwin_core:DarwinCore",
+    "ebird:EBird",
+    "audacity:Audacity",
     "kraken_report:KrakenReport",
 )
 
