@@ -18,6 +18,7 @@ PAGES = [
     "scores.md",
     "start/feature-tables.md",
     "streams.md",
+    "tools/setfit.md",
 ]
 
 
