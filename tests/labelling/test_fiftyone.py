@@ -64,35 +64,48 @@ def test_a_sample_without_an_embedding_is_said(fiftyone, dataset):
         from_fiftyone(dataset)
 
 
-def run(fiftyone, dataset, **params):
-    """Call the operator as the app does; gives the steps of its progress bar."""
+PARAMS = {"embeddings": "embeddings", "label": "ground_truth", "field": "answers", "open_set": False}
+OPERATOR = "@manyway/label/label_with_manyway"
+
+
+def test_the_operator_labels_what_has_no_label(fiftyone, dataset):
     import asyncio
 
     from fiftyone import operators
 
-    asked = {"embeddings": "embeddings", "label": "ground_truth", "field": "manyway", **params}
+    async def run():
+        await operators.execute_operator(OPERATOR, {"dataset": dataset, "view": dataset.view()}, params=PARAMS)
 
-    async def steps():
-        ctx = {"dataset": dataset, "view": dataset.view()}
-        found = await operators.execute_operator("@manyway/label/label_with_manyway", ctx, params=asked)
-        return [step async for step in found.result] if hasattr(found.result, "__aiter__") else list(found.result or [])
-
-    return asyncio.run(steps())
-
-
-def test_the_operator_labels_what_has_no_label(fiftyone, dataset):
-    run(fiftyone, dataset, field="answers")
+    asyncio.run(run())
     dataset.reload()
     assert dataset.exists("ground_truth", False).values("answers.label") == expected(N_KNOWN)
     assert dataset.exists("ground_truth").values("answers") == [None] * N_KNOWN
 
 
-def test_the_form_of_the_operator_lists_the_fields(fiftyone, dataset):
-    from fiftyone.operators.executor import ExecutionContext
+def context_of(dataset, **params):
+    """The operator, and what it is called with by the app."""
+    from fiftyone.operators.executor import ExecutionContext, Executor
     from fiftyone.operators.registry import OperatorRegistry
 
-    operator = OperatorRegistry().get_operator("@manyway/label/label_with_manyway")
-    context = ExecutionContext(request_params={"dataset_name": dataset.name, "params": {}})
+    asked = {"dataset_name": dataset.name, "params": params}
+    return OperatorRegistry().get_operator(OPERATOR), ExecutionContext(request_params=asked, executor=Executor())
+
+
+def test_the_operator_moves_the_progress_bar(fiftyone, dataset):
+    operator, context = context_of(dataset, **PARAMS)
+    steps = [message.body.params for message in operator.execute(context)]
+    assert [step["progress"] for step in steps[:-1]] == [0.1, 0.4, 0.9, 1.0]
+    assert steps[1]["label"] == "labelling 28 samples"
+
+
+def test_the_operator_says_what_is_missing(fiftyone, dataset):
+    operator, context = context_of(dataset.exists("ground_truth").clone(), **PARAMS)
+    with pytest.raises(InputError, match="12 samples have a label in 'ground_truth' and 0 have none; both are needed"):
+        list(operator.execute(context))
+
+
+def test_the_form_of_the_operator_lists_the_fields(fiftyone, dataset):
+    operator, context = context_of(dataset)
     form = operator.resolve_input(context).type.properties
     assert list(form) == ["embeddings", "label", "field", "open_set"]
     assert form["embeddings"].default == "embeddings"

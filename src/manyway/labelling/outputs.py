@@ -140,7 +140,8 @@ def _answers(found: Found) -> Answers:
             name = row.answer.name
             probability = row.answer.probability
             level = row.answer.level if row.answer.level in batch.levels else ""
-        labels.append(Label(row.number, row.item, name, probability, level, bool(is_known) and is_known[row.number]))
+        known = bool(is_known) and is_known[row.number]
+        labels.append(Label(row.number, row.item, name, probability, level=level, known=known))
     return Answers(
         items=batch.items,
         labels=labels,

@@ -41,14 +41,17 @@ class KrakenReport(AnswerFormat):
                 codes[taxon] = "S"
             own[taxon] += 1
         total = unknown + own.total()
-        lines = [_line(unknown, unknown, total, "U", "unclassified", 0)]
-        lines.append(_line(own.total(), 0, total, "R", "root", 0))
+        lines = [
+            _line("U", "unclassified", below=unknown, own=unknown, total=total),
+            _line("R", "root", below=own.total(), own=0, total=total),
+        ]
         below: Counter[_Taxon] = Counter()
         for taxon, count in own.items():
             for depth in range(1, len(taxon) + 1):
                 below[taxon[:depth]] += count
         for taxon in _ordered(below):
-            lines.append(_line(below[taxon], own[taxon], total, codes[taxon], taxon[-1], len(taxon)))
+            shown = "  " * len(taxon) + taxon[-1]
+            lines.append(_line(codes[taxon], shown, below=below[taxon], own=own[taxon], total=total))
         path.write_text("".join(lines), encoding="utf-8")
         return []
 
@@ -74,6 +77,6 @@ def _ordered(below: "Counter[_Taxon]") -> list[_Taxon]:
     return sorted(below, key=place)
 
 
-def _line(below: int, own: int, total: int, code: str, name: str, depth: int) -> str:
+def _line(code: str, name: str, *, below: int, own: int, total: int) -> str:
     per_cent = 100 * below / max(total, 1)
-    return f"{per_cent:6.2f}\t{below}\t{own}\t{code}\t0\t{'  ' * depth}{name}\n"
+    return f"{per_cent:6.2f}\t{below}\t{own}\t{code}\t0\t{name}\n"
