@@ -86,6 +86,19 @@ def test_predictions_are_what_the_sdk_of_label_studio_takes(tmp_path, monkeypatc
         assert interface.validate_prediction(prediction, return_errors=True) in ([], True)
 
 
+def test_numbers_of_predictions_in_an_export_go_and_predictions_of_others_stay(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    path = with_features(tmp_path)
+    tasks = json.loads(path.read_text())
+    theirs = {"model_version": "theirs", "result": []}
+    tasks[-1]["predictions"] = [17, theirs]
+    path.write_text(json.dumps(tasks))
+    assert label(monkeypatch, str(path), "-o", "out.json", "--feature-column", "vector", "--ignore-column", "text") == 0
+    first, second = json.loads(Path("out.json").read_text())[-1]["predictions"]
+    assert first == theirs
+    assert second["model_version"].startswith("manyway ")
+
+
 def test_paths_of_local_files_and_fields_of_our_names(tmp_path):
     tasks = [{"data": {"image": "/data/local-files/?d=photos/1.jpg", "label": "a label of theirs", "more": {"a": 1}}}]
     path = tmp_path / "t.json"

@@ -138,7 +138,7 @@ def _interface(path: Path, tasks: Sequence[Mapping[str, Any]]) -> tuple[_Choice,
     for number, task in enumerate(tasks):
         for kind in ("annotations", "predictions"):
             for each in json_text.list_in(path, f"task {number}", task, kind):
-                choice = _choice_in(path, f"task {number}", json_text.as_object(path, f"task {number}", each))
+                choice = _choice_in(path, f"task {number}", each) if isinstance(each, dict) else None
                 if choice is not None:
                     return choice, []
     field = next(iter(tasks[0]["data"]), "text")
@@ -154,7 +154,7 @@ def _prediction(label: Label, interface: _Choice, program: str) -> dict[str, Any
 
 def _edit(text: str, start: int, task: Mapping[str, Any], prediction: Mapping[str, Any]) -> Edit:
     """Put a prediction into the task that starts there."""
-    others = [each for each in task.get("predictions") or [] if not _is_ours(each)]
+    others = [each for each in task.get("predictions") or [] if _is_of_others(each)]
     new = json.dumps([*others, prediction], ensure_ascii=False)
     places = dict(json_text.members(text, start))
     if "predictions" in places:
@@ -164,5 +164,6 @@ def _edit(text: str, start: int, task: Mapping[str, Any], prediction: Mapping[st
     return Edit(end, end, f', "predictions": {new}')
 
 
-def _is_ours(prediction: Any) -> bool:
-    return isinstance(prediction, dict) and str(prediction.get("model_version", "")).startswith(_PROGRAM)
+def _is_of_others(prediction: Any) -> bool:
+    """Whether a prediction stays. An export can have numbers of predictions in the server, which it does not import."""
+    return isinstance(prediction, dict) and not str(prediction.get("model_version", "")).startswith(_PROGRAM)
