@@ -57,9 +57,9 @@ def label(
     All items are labelled together. Which classes occur in the batch, and how many, is part of the answer.
 
     EXAMPLES holds features and labels, ITEMS holds features from the same encoder. Both are files of arrays
-    (safetensors, npz, npy) or tables (csv, tsv, xlsx, parquet, jsonl). Arrays are named `features` and `labels`. In a
-    table every column of numbers is a feature except the label and the item name; features are matched by column name,
-    and other columns of ITEMS come back in the table of labels.
+    ({endings of arrays}) or tables ({endings of tables}). Arrays are named `features` and `labels`. In a table every
+    column of numbers is a feature except the label and the item name; features are matched by column name, and other
+    columns of ITEMS come back in the table of labels.
 
     EXAMPLES and ITEMS may also be pictures (folders, or zip archives of them; the names of folders are the classes) or
     texts (tables with a column `text`, or .txt files with one text per line). They are turned into features by
@@ -123,8 +123,7 @@ def label(
     query : ITEMS
         Items to label, of the same kind. With --class-names alone: leave EXAMPLES out.
     output
-        The table of labels: .csv, .tsv, .xlsx, .parquet or .jsonl. Default: labels.csv, which is never written over a
-        file of yours.
+        The table of labels: {written tables}. Default: labels.csv, which is never written over a file of yours.
     method
         How to label; `manyway methods` lists them.
     top
@@ -157,21 +156,25 @@ def label(
         table = given.check_target(output, form, overwrite=overwrite)
         made = given.batch(place)
     else:
-        others = {"--class-prior": class_prior, "--expect": expect, "--format": form, "--media": media}
+        others = {"--class-prior": class_prior, "--expect": expect, "--media": media}
         _refuse({**others, "--batch-by": batch_by, "--several": several or None}, _FOR_SCORES)
-        form = labelling.TABLE
+        form = labelling.find_format(form, output)
         if support is None:
             raise InputError("There is nothing to label; give EXAMPLES and ITEMS, or --scores of a classifier.")
         source = Inputs.of(support, query, labels, class_names, encoder, options, not no_cache)
         paths = source.paths
-        table = labelling.check_table(output, paths, overwrite=overwrite)
+        endings = labelling.check_back(form, source.query, output)
+        table = labelling.check_table(output, paths, overwrite=overwrite, endings=endings)
         read = source.read(place.where)
         made = labelling.features_batch(read[0], read[1], place, class_names=read[2])
     with made as batch:
         if source is None:
             labelling.check_format(form, labelling.scores_of(batch), table)
-        elif taxonomy is not None:
-            batch = replace(batch, levels=labelling.read_taxonomy(taxonomy))
+        else:
+            if taxonomy is not None:
+                batch = replace(batch, levels=labelling.read_taxonomy(taxonomy))
+            if form == labelling.INPUT:
+                batch = labelling.with_origin(batch, source.query)
         with status:
             status.update(f"labelling {len(batch.items)} items with {method} …")
             if batch_by is None:

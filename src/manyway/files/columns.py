@@ -5,17 +5,19 @@ import unicodedata
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from manyway.errors import InputError, nearest
-from manyway.files import tables
-from manyway.files.arrays import Contents
-from manyway.files.tables import LABEL_NAMES, TABLE_SUFFIXES, TEXT_NAMES, Table, find_column, missing, plain
-from manyway.files.text import is_filled, is_number, listed, numbers_of_people, suffix_of
+from manyway.files.contents import Contents
+from manyway.files.formats.registry import is_table
+from manyway.files.opening import read_table
+from manyway.files.options import AUTO, Options
+from manyway.files.tables import LABEL_NAMES, TEXT_NAMES, IsHeader, Part, Table, find_column, missing, plain
+from manyway.files.text import is_filled, is_number, listed, numbers_of_people
 
 _PERHAPS_LABELS = ("species", "taxon", "topic", "kategorie", "klasse", "art", "catégorie", "classe", "categoría")
 _PERHAPS_MISSING = {"na", "n/a", "null", "none", "?", "-"}
@@ -42,46 +44,6 @@ _WHOLE = re.compile(r"\s*[-+]?\d*\s*")
 _PART = re.compile(r"\s*(-|0?[.,]|\d+(\.\d+)?e-)", re.IGNORECASE)
 _WORDS = 2  # texts have at least this many words on average
 Numbers = np.ndarray[Any, Any]
-
-
-@dataclass(frozen=True)
-class Options:
-    """What the user says about the columns of a table; the rest is found by name, or by what is in them.
-
-    Parameters
-    ----------
-    label_column, item_column, text_column : str or None
-        The columns of labels, of item names and of texts. None: they are found.
-    ignore_columns : sequence of str
-        Columns that are no features.
-    feature_columns : sequence of str
-        Columns that are features although they do not look so.
-    like : sequence of str or None
-        The feature columns of the labelled examples, or their column of texts: these and no others are the features.
-    sheet : str or None
-        The name or number of the sheet of an Excel file. None: the first.
-    skip_bad : bool
-        Leave out rows of a table that lack a feature, and list them.
-    beside : Table or None
-        The table of the items, as `open_beside` opens it. Its rows help to tell ids and dates among the columns of the
-        examples, and how numbers are written in both.
-    labelled : bool or None
-        Which rows of a partly labelled table are read: those with a label, or those without. None: all.
-    """
-
-    label_column: str | None = None
-    item_column: str | None = None
-    ignore_columns: Sequence[str] = ()
-    feature_columns: Sequence[str] = ()
-    like: Sequence[str] | None = None
-    text_column: str | None = None
-    sheet: str | None = None
-    skip_bad: bool = False
-    beside: Table | None = None
-    labelled: bool | None = None
-
-
-AUTO = Options()  # everything is found
 
 
 def remarks_on_classes(path: Path, names: Iterable[str]) -> tuple[str, ...]:
@@ -170,9 +132,9 @@ def find_label(path: Path, names: Sequence[str], options: Options) -> tuple[int 
     return exact[0], None if name == "label" else f"column '{name}' of {path.name} is taken as the label"
 
 
-def open_table(path: Path, options: Options, is_header: tables.IsHeader | None = None) -> Table:
+def open_table(path: Path, options: Options, is_header: IsHeader | None = None) -> Table:
     """Open a table or, as ``options`` say, the rows with a label or those without; see `read_table`."""
-    table = tables.read_table(path, is_header, sheet=options.sheet)
+    table = read_table(path, is_header, sheet=options.sheet)
     if options.labelled is None:
         return table
     label, _ = find_label(path, table.names, options) if table.named else (None, None)
@@ -191,7 +153,7 @@ def open_table(path: Path, options: Options, is_header: tables.IsHeader | None =
     words = {str(cell).strip() for cell, empty in zip(cells, blank, strict=True) if empty and is_filled(cell)}
     rest = f"the other {sum(blank)}{f', which say {listed(sorted(words))},' if words else ''} the items"
     table.notes.append(f"rows of {path.name} with a label in '{name}' are the examples, {rest}")
-    return tables.Part(table, rows, [at for at in range(len(table.names)) if at != label or options.labelled])
+    return Part(table, rows, [at for at in range(len(table.names)) if at != label or options.labelled])
 
 
 def find_item(table: Table, options: Options, taken: Collection[int | None]) -> tuple[int | None, str | None]:
@@ -465,7 +427,7 @@ def remarks_on_codes(where: str, features: Numbers, names: Sequence[str]) -> lis
 def open_beside(path: Path, options: Options = AUTO) -> Table | None:
     """The table of the items, for ``Options.beside``; None where the file is none, or must be read with care."""
     with suppress(InputError):  # it is said where the table is read for its own sake
-        return open_table(path, options) if suffix_of(path) in TABLE_SUFFIXES else None
+        return open_table(path, options) if is_table(path) else None
     return None
 
 

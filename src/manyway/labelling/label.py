@@ -14,7 +14,7 @@ from manyway.core import Answered, Joined, Solution, Tally, number_unknown
 from manyway.errors import InputError, nearest
 from manyway.files import FILE, SOURCE, Scores, check_output
 from manyway.labelling.batch import UNKNOWN, Batch, Named
-from manyway.labelling.outputs import TABLE, write_format
+from manyway.labelling.outputs import TABLE, Found, write_format
 from manyway.labelling.table import LevelAnswer, Row, write_table
 from manyway.labelling.taxonomy import Levels, answer_at_least
 from manyway.methods import DEFAULT_METHOD, get_method
@@ -251,8 +251,9 @@ def write_labels(
         Also write the finest answer, class or group of the taxonomy, with at least this probability.
     inputs : iterable of path-like, optional
         Files that the output must not replace.
-    form : {"table", "input", "camtrap-dp", "presence"}, default="table"
-        What to write; see ``manyway.labelling.outputs``.
+    form : str, default="table"
+        What to write: "table"; "input", the file that was read with the answers in it; or the key of an answer format
+        of `manyway.files.formats.registry`.
 
     Returns
     -------
@@ -286,7 +287,7 @@ def write_labels(
     counts = _Counts(batch, min_confidence)
     rows = counts.rows(values, places, unknown, at_levels)
     if form != TABLE:
-        notes = write_format(form, output, list(rows), batch, solution, min_confidence, inputs)
+        notes = write_format(form, output, Found(batch, solution, list(rows), min_confidence), inputs)
     else:
         columns: dict[str, Any] = {"open_set": bool(unknown), "at_levels": at_levels is not None}
         n_classes = 1 if batch.tasks.several else values.shape[1]

@@ -1,27 +1,20 @@
-"""The table of labels: one row per item, as csv, tsv, parquet, jsonl or Excel file."""
+"""The table of labels: one row per item, in any format of tables."""
 
 import contextlib
-import csv
 import hashlib
 import itertools
-import json
-import re
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from datetime import date
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from manyway.errors import InputError, optional
-from manyway.files import AnyPath, atomic_write, cache_folder, check_output, is_formula
+from manyway.errors import InputError
+from manyway.files import AnyPath, as_text, atomic_write, cache_folder, check_output, written_format, written_tables
 from manyway.labelling.batch import Named
 
 Inputs = Iterable[AnyPath | None]  # files and folders that must not be written over
 Rows = Iterable[Sequence[Any]]  # cells
 DEFAULT_OUTPUT = Path("labels.csv")
 _FIRST_COLUMNS = ("item", "label", "probability")
-WRITTEN = (".csv", ".tsv", ".parquet", ".jsonl", ".xlsx")
-_EXCEL_ROWS, _EXCEL_LETTERS, _EXCEL_EXACT = 2**20, 2**15 - 1, 10**15  # the limits of Excel
-_NOT_IN_EXCEL = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\ud800-\udfff\ufffe\uffff]")
 
 
 class LevelAnswer(NamedTuple):
@@ -44,7 +37,7 @@ class Row(NamedTuple):
 
 
 def check_table(
-    path: AnyPath | None, inputs: Inputs = (), *, overwrite: bool = False, endings: Collection[str] = WRITTEN
+    path: AnyPath | None, inputs: Inputs = (), *, overwrite: bool = False, endings: Collection[str] | None = None
 ) -> Path:
     """Return the path of the table, after checking that writing it replaces nothing of value.
 
@@ -60,8 +53,8 @@ def check_table(
         Files and folders that the command reads.
     overwrite : bool, default=False
         Allow to replace any file that is not an input.
-    endings : collection of str
-        The endings of files that can be written.
+    endings : collection of str, optional
+        The endings of files that can be written. None: those of tables.
 
     Returns
     -------
@@ -76,6 +69,7 @@ def check_table(
         raise InputError("The output is '-'; the table is written to a file: name one, such as labels.csv.")
     check_output(chosen, inputs, overwrite=overwrite or path is None)
     suffix = chosen.suffix.lower()
+    endings = written_tables() if endings is None else endings
     if suffix and suffix not in endings:
         raise InputError(f"The output is {chosen}; tables of labels are written as {', '.join(endings)}.")
     return chosen
@@ -145,7 +139,7 @@ def write_table(
     if skipped:
         header.append("note")
     # Probabilities have four digits in a text; other numbers come back as they were.
-    exact = path.suffix.lower() not in (".parquet", ".jsonl", ".xlsx")
+    as_texts = not written_format(path).is_exact
     for name in (*about, *more):
         header.append(_free(name, {*header, *(other for other in more if other != name)}))
 
@@ -159,25 +153,18 @@ def write_table(
             others = (column[row.number] for column in more.values())
             filled += [""] if skipped else []
             filled += [of_class.get(row.best[0][0], "") for of_class in about.values()]
-            yield [*filled, *(map(_as_text, others) if exact else others)]
+            yield [*filled, *(map(as_text, others) if as_texts else others)]
         for number, (name, reason) in enumerate(skipped, len(items)):
             empty: list[Any] = [None if n % 2 == 0 else "" for n in range(2 * top - 1)]
             empty += [None, None] if open_set else []
             empty += ["", None, ""] if at_levels else []
             others = (column[number] if number < len(column) else None for column in more.values())
             empty += [f"skipped: {reason}", *(None for _ in about)]
-            yield [name, "", *empty, *(map(_as_text, others) if exact else others)]
+            yield [name, "", *empty, *(map(as_text, others) if as_texts else others)]
 
     notes = write_rows(path, header, cells(), inputs)
     remember(path)
     return notes
-
-
-def _as_text(cell: Any) -> Any:
-    """A cell of the items for a text table: numbers with all their digits, lists and objects as JSON."""
-    if isinstance(cell, list | dict):
-        return json.dumps(cell, ensure_ascii=False, default=str)
-    return str(cell).upper() if isinstance(cell, bool) else str(cell) if isinstance(cell, float) else cell
 
 
 def remember(path: Path) -> None:
@@ -200,73 +187,8 @@ def write_rows(path: Path, header: Sequence[str], rows: Rows, inputs: Inputs = (
 
     Returns what there is to say about it.
     """
-    writers = {".parquet": _write_parquet, ".jsonl": _write_jsonl, ".xlsx": _write_excel}
-    writer = writers.get(path.suffix.lower(), _write_csv)
     with atomic_write(path, inputs) as temporary:
-        defused = writer(temporary, header, rows)
+        defused = written_format(path).write(temporary, header, rows)
     if not defused:
         return []
     return [f"cells of {path.name} that begin like a formula ({defused}) were written with an apostrophe in front"]
-
-
-def _write_csv(path: Path, header: Sequence[str], rows: Rows) -> int:
-    defused = 0
-    # Names of files that are not UTF-8 are written with escapes, so that the table itself is.
-    with path.open("w", newline="", encoding="utf-8", errors="backslashreplace") as file:
-        writer = csv.writer(file, delimiter="\t" if path.suffix.lower() == ".tsv" else ",")
-        for row in itertools.chain([header], rows):
-            risky = [isinstance(cell, str) and is_formula(cell) for cell in row]
-            cells = [f"'{cell}" if odd else cell for cell, odd in zip(row, risky, strict=True)]
-            writer.writerow([f"{cell:.4f}" if isinstance(cell, float) else cell for cell in cells])
-            defused += sum(risky)
-    return defused
-
-
-def _write_jsonl(path: Path, header: Sequence[str], rows: Rows) -> None:
-    with path.open("w", encoding="utf-8", errors="backslashreplace") as file:
-        for row in rows:
-            file.write(json.dumps(dict(zip(header, row, strict=True)), ensure_ascii=False, default=str) + "\n")
-
-
-def _write_parquet(path: Path, header: Sequence[str], rows: Rows) -> None:
-    import pyarrow
-    import pyarrow.parquet
-
-    columns: list[list[Any]] = [[] for _ in header]
-    for row in rows:
-        for column, cell in zip(columns, row, strict=True):
-            column.append(cell.encode("utf-8", "backslashreplace").decode() if isinstance(cell, str) else cell)
-    arrays = {}
-    for name, column in zip(header, columns, strict=True):
-        try:
-            arrays[name] = pyarrow.array(column)
-        except (pyarrow.ArrowException, TypeError, OverflowError):  # cells of several kinds, which only text can hold
-            arrays[name] = pyarrow.array([None if cell is None else str(cell) for cell in column])
-    pyarrow.parquet.write_table(pyarrow.table(arrays), path)
-
-
-def _write_excel(path: Path, header: Sequence[str], rows: Rows) -> None:
-    openpyxl = optional("openpyxl", "excel", "An Excel file")
-    book = openpyxl.Workbook(write_only=True)
-    sheet = book.create_sheet("labels")
-    try:
-        for number, row in enumerate(itertools.chain([header], rows)):
-            if number >= _EXCEL_ROWS:
-                raise InputError(f"An Excel file has at most {_EXCEL_ROWS:,} rows; write these to a .csv or .parquet.")
-            sheet.append([_excel_cell(openpyxl, sheet, cell) for cell in row])
-    finally:
-        sheet.close()
-    book.save(path)
-
-
-def _excel_cell(openpyxl: Any, sheet: Any, value: Any) -> Any:
-    """A cell of a sheet. Texts are marked as such, so that none is taken for a formula."""
-    number = isinstance(value, int | float) and abs(value) < _EXCEL_EXACT  # not NaN either
-    if value is None or number or (isinstance(value, date) and getattr(value, "tzinfo", None) is None):
-        return value
-    text = _NOT_IN_EXCEL.sub(lambda found: f"\\x{ord(found[0]):02x}", str(_as_text(value)))
-    if len(text) > _EXCEL_LETTERS:
-        raise InputError(f"A cell has {len(text):,} letters and Excel takes {_EXCEL_LETTERS:,}; use .csv or .parquet.")
-    cell = openpyxl.cell.WriteOnlyCell(sheet, text)
-    cell.data_type = "s"
-    return cell
