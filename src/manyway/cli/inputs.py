@@ -268,9 +268,7 @@ class ScoreInputs(NamedTuple):
         if form != labelling.INPUT:
             return check(endings=None if answers is None else answers.endings)
         if self.at_least is not None:
-            raise InputError(
-                "--at-least is for tables and for new files of another --format, not for the file that was read; leave it out."
-            )
+            raise InputError("--at-least is for tables and new files, not for a copy of the input; leave it out.")
         if output is None or not self.scores.is_dir():
             return check(endings=(*files.endings_of_answers(), *files.written_tables()))
         if output.exists() and (not output.is_dir() or any(output.iterdir())):
