@@ -13,10 +13,13 @@ from PIL import Image
 from review_problems import HOSTILE, make_review, with_pictures
 
 from manyway.cli.review import picture_access
+from manyway.review.actions import Undo
+from manyway.review.app import make_app
 from manyway.review.data import ReviewData
+from manyway.review.export import offered_exports
 from manyway.review.guard import HOST, Guard
-from manyway.review.journal import Action, Journal
-from manyway.review.serve import make_app, take_port
+from manyway.review.journal import Journal
+from manyway.review.serve import take_port
 from manyway.review.session import Session
 
 testclient = pytest.importorskip("starlette.testclient", reason="needs starlette and httpx")
@@ -62,7 +65,7 @@ def client(served, stranger, guard):
     stranger.actions = lambda: list(session.journal)[before:]
     yield stranger
     for action in stranger.actions():
-        session.act(Action("undo", key=f"after {action.key}"))
+        session.act(Undo(key=f"after {action.key}"))
     assert session.settled.wait(20)
 
 
@@ -295,6 +298,7 @@ def test_nothing_can_be_uploaded_or_deleted(client, method):
         "/pictures/x/items/../../etc/passwd/160", "/pictures/x/items/%2e%2e%2fphoto-0.png/160",
         "/pictures/x/items/-1/160", "/pictures/x/items/40/160", "/pictures/x/items/99999999999999999999/160",
         "/pictures/x/other/0/160", "/pictures/x/items/0/161", "/pictures/x/items/0/99999", "/static/../server.py",
+        f"/pictures/x/items/{'9' * 5000}/160", f"/pictures/x/items/0/{'9' * 5000}", f"/api/near/{'9' * 5000}",
         "/static/%2e%2e%2fserver.py", "/static/nothing.js", "/templates/review.html", "/api/near/40", "/api/near/x",
     ],
 )  # fmt: skip
@@ -302,6 +306,23 @@ def test_only_numbers_lead_to_items(client, path):
     answer = client.get(path)
     assert answer.status_code in (403, 404)
     assert "import" not in answer.text
+
+
+@pytest.mark.parametrize("since", ["", "x", "-1", "9" * 5000])
+def test_changes_are_asked_for_since_a_version(client, since):
+    answer = client.get(f"/api/changes?since={since}")
+    assert (answer.status_code, answer.json()) == (400, {"error": "since must be a number."})
+
+
+@pytest.mark.parametrize("rows", [None, [], [-1], [40], ["1"], [True]])
+def test_likeness_is_about_items_of_the_review(client, rows):
+    assert post(client, "/api/likeness", {"rows": rows}).status_code == 400
+
+
+def test_a_table_is_offered_only_where_its_library_is_installed(session, monkeypatch):
+    assert {"labels.xlsx", "labels.parquet"} <= set(offered_exports(session))
+    monkeypatch.setattr("manyway.review.export.find_spec", lambda name: None)
+    assert [name for name in offered_exports(session) if "csv" not in name] == []
 
 
 @pytest.mark.parametrize("path", ["/", "/static/main.js", "/api/review", "/nothing", "/api/near/99"])
@@ -334,7 +355,17 @@ def test_the_page_has_no_inline_code_and_no_other_address(client):
 
 
 def test_scripts_and_styles_name_no_other_address(client):
-    for name in ("main.js", "api.js", "model.js", "grid.js", "panel.js", "dialogs.js", "dom.js", "review.css"):
+    for name in (
+        "main.js",
+        "api.js",
+        "commands.js",
+        "model.js",
+        "grid.js",
+        "panel.js",
+        "dialogs.js",
+        "dom.js",
+        "review.css",
+    ):
         text = client.get(f"/static/{name}").text
         assert "http:" not in text
         assert "https:" not in text

@@ -21,7 +21,7 @@ all checks hold together with 1 − α. A check that found what was expected cos
 """
 
 from bisect import bisect_left
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from hashlib import sha256
@@ -32,7 +32,10 @@ import numpy as np
 from scipy.special import gammaln
 
 RISK = 0.05  # the probability that a statement of a review may be false
-_SHARE, _NONE = 10, 0.3  # of the prior: fewest answers where up to 30 % of the tolerated labels are wrong
+# The prior: with probability _NONE no label is wrong, otherwise a tenth of what is tolerated is expected to be. This
+# takes fewest answers where up to 30 % of the tolerated labels are wrong.
+_NONE = 0.3
+_SHARE = 10
 
 
 @dataclass(frozen=True)
@@ -45,12 +48,14 @@ class Check:
         N, the labels without an answer when the check began.
     tolerance : float
         The part of the labels that may be wrong.
-    of : int, default=0
-        What it is a part of: so many labels, those with an answer among them. 0: the labels that have no answer when
-        the check ends.
     risk : float, default=0.05
         The probability that a statement may be false: α for the first check of a review, `next_risk` of the one before
         for the others.
+    of : int, default=0
+        What it is a part of: so many labels, those with an answer among them. 0: the labels that have no answer when
+        the check ends.
+    expected : float, default=0.0
+        The tolerance that the prior is made for. 0: ``tolerance``.
 
     Examples
     --------
@@ -63,11 +68,27 @@ class Check:
     tolerance: float
     risk: float = RISK
     of: int = 0
+    expected: float = 0.0
+
+    @classmethod
+    def planned(cls, n_items: int, tolerance: float, risk: float, of: int, tolerances: Iterable[float]) -> "Check":
+        """The check with the prior that takes fewest answers if all labels are right.
+
+        A prior that was made for a stricter tolerance is as good, because the bound holds for every prior. So a looser
+        tolerance never takes more answers than a stricter one among ``tolerances``.
+        """
+        candidates = [
+            cls(n_items, tolerance, risk=risk, of=of, expected=expected)
+            for expected in sorted(tolerances, reverse=True)
+            if expected <= tolerance
+        ]
+        return min(candidates, key=lambda check: check.left(0, 0))
 
     @cached_property
     def _prior(self) -> np.ndarray[Any, Any]:
         """[n + 1] ln π(W)."""
-        many = _SHARE * self.n_items / (self.tolerance * (self.of or self.n_items))
+        tolerance = self.expected or self.tolerance
+        many = _SHARE * self.n_items / (tolerance * (self.of or self.n_items))
         prior = gammaln(np.arange(self.n_items + 1)[::-1] + max(many, 1.0)) - self._factorials[::-1]
         prior = prior - np.logaddexp.reduce(prior) + log(1 - _NONE)
         prior[0] = np.logaddexp(prior[0], log(_NONE))
@@ -88,7 +109,8 @@ class Check:
 
     def _evidence(self, asked: int, wrong: int) -> np.ndarray[Any, Any]:
         """[n − m + 1] ln E(W) of all W that the answers allow, which are those from x to N − (m − x)."""
-        factorials, rest = self._factorials, self.n_items - asked
+        factorials = self._factorials
+        rest = self.n_items - asked
         few = factorials[: rest + 1]
         likelihood = factorials[wrong : rest + wrong + 1] - few  # ln h, up to a number
         likelihood = likelihood + (factorials[asked - wrong : self.n_items - wrong + 1] - few)[::-1]
@@ -114,8 +136,60 @@ class Check:
 
     def learning_pays(self, asked: int, wrong: int, rest: int) -> bool:
         """Whether a new check of the ``rest`` of the labels, after they have learned, needs fewer answers."""
-        again = Check(max(rest, 1), self.tolerance, self.next_risk(asked, wrong), self.of)
+        again = Check(max(rest, 1), self.tolerance, self.next_risk(asked, wrong), self.of, self.expected)
         return wrong > 0 and self.left(asked, wrong) > again.left(0, 0)
+
+
+class CheckProgress(NamedTuple):
+    """How far a check is.
+
+    Parameters
+    ----------
+    asked : int
+        The answers of the check.
+    wrong : int
+        The labels among them that were wrong.
+    most : int
+        So many of the labels without an answer are wrong at most.
+    rest : int
+        The labels without an answer.
+    tolerance : float
+        The part of the labels that may be wrong.
+    of : int
+        What it is a part of: so many labels, or 0 for those without an answer.
+    confidence : float
+        The probability that no statement of the review is false.
+    done : bool
+        Whether no more labels than are tolerated are wrong.
+    left : int
+        About how many further answers it needs.
+    learn : bool
+        Whether it is better to end it, so that all labels learn from its answers.
+    next : int
+        The item that it asks for; -1 where none is left.
+    """
+
+    asked: int
+    wrong: int
+    most: int
+    rest: int
+    tolerance: float
+    of: int
+    confidence: float
+    done: bool
+    left: int
+    learn: bool
+    next: int
+
+    def sentence(self) -> str:
+        """What the answers show, whether or not it is what was hoped for."""
+        answers = "1 answer" if self.asked == 1 else f"{self.asked:,} answers"
+        if self.rest == 0:
+            return f"The check is over after {answers}: every item is reviewed."
+        labels = "the 1 label" if self.rest == 1 else f"the {self.rest:,} labels"
+        bound = f"at most {self.most:,} of {labels} without an answer are wrong"
+        confidence = f"with {100 * self.confidence:.0f} % confidence"
+        return f"The check is over after {answers}: {confidence} {bound}."
 
 
 class RandomCheck(NamedTuple):
@@ -132,7 +206,7 @@ class RandomCheck(NamedTuple):
         order = sorted(labels, key=lambda row: sha256(f"{seed} {row}".encode()).digest())
         return RandomCheck(check, labels, tuple(order), n_classes)
 
-    def progress(self, answers: Sequence[int], open_answer: int) -> dict[str, Any]:
+    def progress(self, answers: Sequence[int], open_answer: int) -> CheckProgress:
         """How far it is, given the answers of all items.
 
         Items count in their order, up to the first without an answer. Wrong labels that answers to others have shown
@@ -144,19 +218,19 @@ class RandomCheck(NamedTuple):
         found = sum(self._wrong(self.labels[row], answers[row]) for row in others)
         most = max(self.check.most_wrong(asked, wrong) - found, 0) + sum(row not in self.labels for row in rest)
         done = most <= self.check.tolerated(len(rest))
-        return {
-            "asked": asked,
-            "wrong": wrong,
-            "most": min(most, len(rest)),
-            "rest": len(rest),
-            "tolerance": self.check.tolerance,
-            "of": self.check.of,
-            "confidence": 1 - RISK,
-            "done": done,
-            "left": 0 if done else self.check.left(asked, wrong),
-            "learn": not done and self.check.learning_pays(asked, wrong, len(rest)),
-            "next": self.order[asked] if asked < len(self.order) else -1,
-        }
+        return CheckProgress(
+            asked=asked,
+            wrong=wrong,
+            most=min(most, len(rest)),
+            rest=len(rest),
+            tolerance=self.check.tolerance,
+            of=self.check.of,
+            confidence=1 - RISK,
+            done=done,
+            left=0 if done else self.check.left(asked, wrong),
+            learn=not done and self.check.learning_pays(asked, wrong, len(rest)),
+            next=self.order[asked] if asked < len(self.order) else -1,
+        )
 
     def counts(self, answers: Sequence[int], open_answer: int) -> tuple[int, int]:
         """How many items are answered in their order, and how many of their labels were wrong."""
