@@ -669,7 +669,7 @@ def test_answers_are_given_in_the_enlarged_view_beside_an_example(open_page, tmp
     page, first = review.page, review.current()
     suggested = review.session.classes[review.session.best[first][0]]
     review.press("z")
-    assert page.locator("#large-example-name").inner_text() == f"Example: {suggested}"
+    assert page.locator("#large-example-name").inner_text() == f"Example: 1 · {suggested}"
     review.press(".")
     assert page.locator("#large-strip [aria-pressed=true]").count() == 1
     assert page.locator("#large-strip button").nth(1).get_attribute("aria-pressed") == "true"
@@ -1018,7 +1018,7 @@ def test_a_random_check_says_when_one_is_done(open_page):
     assert "too early" in page.locator("#check-choices").inner_text()  # labels are expected to be wrong
     assert page.evaluate("document.activeElement.value") == "0.05 all"
     page.locator("#check-choices input[value='0.1 all']").check()
-    page.locator("#check-sheet button[value=go]").click()
+    review.press("Enter")
     review.until("!document.getElementById('checking').hidden")
     page.reload()
     page.wait_for_selector("body.ready")  # the item that the check asks for is the current one again

@@ -12,6 +12,7 @@ import secrets
 import unicodedata
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, fields, replace
+from functools import cache
 from textwrap import shorten
 from typing import Any, ClassVar, NamedTuple, get_type_hints
 
@@ -420,8 +421,7 @@ def read_action(record: Mapping[str, Any]) -> Action:
     if not isinstance(key, str) or not 0 < len(key) <= _LONGEST_KEY or not key.isprintable():
         raise InputError(f"An action needs a key of 1 to {_LONGEST_KEY} printable characters.")
     action = ACTIONS[kind]
-    types = get_type_hints(action)
-    known = {field.name: types[field.name] for field in fields(action)}
+    known = _types(action)
     for name in given:
         if name not in known:
             raise InputError(f"The action '{kind}' has no field {shorten(repr(name), 60)}.")
@@ -429,6 +429,13 @@ def read_action(record: Mapping[str, Any]) -> Action:
         return action(**{name: _READERS[known[name]](value) for name, value in given.items()})
     except TypeError as error:
         raise InputError(f"The action '{kind}' lacks a field, or one is of the wrong type.") from error
+
+
+@cache
+def _types(action: type[Action]) -> dict[str, Any]:
+    """The types of the fields of an action, by their names."""
+    hints = get_type_hints(action)
+    return {field.name: hints[field.name] for field in fields(action)}
 
 
 def _numbers(value: Any) -> tuple[int, ...]:

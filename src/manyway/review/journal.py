@@ -92,7 +92,7 @@ class Journal:
         found = _read(content, its_end, self._items)
         if found.header is not None:
             self._check_header(found.header)
-        self.entries = [_entry(line) for line in found.lines]
+        self.entries = [Entry(line.action, line.time) for line in found.lines if line.action is not None]
         if not new:
             self.damage = found.damage(self.path)
         if not read_only:
@@ -214,6 +214,7 @@ class _Line(NamedTuple):
     time: str
     record: Mapping[str, Any]
     check: str  # its own checksum
+    action: Action | None  # none in the first line
 
 
 @dataclass
@@ -285,17 +286,12 @@ def _intact(text: bytes, items: str) -> _Line | None:
         if len(value) > _FIELDS:
             value = _from_earlier(*value)
         number, before, time, record = value
-        line = _Line(number=number, before=before, time=time, record=record, check=_seal(text))
-        if number == 0:
-            return line if {"format", "items"} <= set(record) else None
-        _entry(line)
-        return line
+        action = read_action(record) if number > 0 else None
+        if action is None and not {"format", "items"} <= set(record):
+            return None
+        return _Line(number=number, before=before, time=time, record=record, check=_seal(text), action=action)
     except (TypeError, ValueError, AttributeError, LookupError):  # InputError is a ValueError
         return None
-
-
-def _entry(line: _Line) -> Entry:
-    return Entry(read_action(line.record), line.time)
 
 
 def _from_earlier(

@@ -306,7 +306,7 @@ class State:
             now = self.chosen(row)
             differs = had_suggestion and before.number != now.number
             self.was[row] = before.number if differs and before.number >= 0 else -1
-            relabelled += differs
+            relabelled += self.was[row] >= 0
             surer += abs(now.probability - before.probability) > _SURER
             if self.page_row(row) != old:
                 self.changed[row] = self.version

@@ -289,7 +289,8 @@ export class Enlarged {
     const { model } = this;
     const suggested = model.suggestions(this.row).map(({ number }) => number);
     const numbers = [...new Set([model.number(this.row), ...suggested])].filter((number) => number >= 0).slice(0, 5);
-    return numbers.flatMap((number, at) => model.examples(number, at ? 1 : 3).map((one) => ({ ...one, label: model.label(number) })));
+    const label = (number) => (suggested.includes(number) ? `${suggested.indexOf(number) + 1} · ${model.label(number)}` : model.label(number)); // with its key
+    return numbers.flatMap((number, at) => model.examples(number, at ? 1 : 3).map((one) => ({ ...one, label: label(number) })));
   }
 
   #face(which, row, name) {
@@ -340,6 +341,11 @@ export async function openCheck(items, begin) {
   find("check-choices").replaceChildren(
     make("p", {}, `At most so many of all ${count(items, "label")} are wrong:`), ...choices("all"),
     make("p", {}, "At most so many of the labels that stay without an answer:"), ...choices("rest"));
+  find("check-choices").onkeydown = (event) => {
+    if (event.key !== "Enter") return; // the first button of the form, which Enter would press, is Cancel
+    event.preventDefault();
+    dialog.close("go");
+  };
   dialog.onclose = () => {
     if (dialog.returnValue !== "go") return;
     const chosen = dialog.querySelector("input:checked").value;

@@ -175,7 +175,7 @@ export class Grid {
     section.above.textContent = "Confirm above …";
     section.above.setAttribute("aria-label", `Confirm all items above a probability as ${model.title(group)}`);
     section.name.hidden = !model.nameable(group) || !own.length;
-    const examples = model.examples(group.number, this.narrow ? 3 : 4);
+    const examples = model.examples(group.number, 3);
     const shown = examples.map((one) => `${one.which}${one.row}`).join();
     if (shown === section.shown) return;
     section.shown = shown;
