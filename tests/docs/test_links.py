@@ -70,7 +70,7 @@ def prose(page: Path) -> str:
 def test_the_documentation_stays_short_enough_to_be_read():
     words = {page: len(prose(page).split()) for page in [README, *ROOT.glob("docs/**/*.md")]}
     assert words[README] <= 1_000
-    assert sum(words.values()) <= 40_000
+    assert sum(words.values()) <= 42_000
 
 
 def test_a_missing_file_and_a_missing_heading_are_noticed(tmp_path):

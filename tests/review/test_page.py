@@ -1000,6 +1000,30 @@ def test_screenshots(open_page):
         context.close()
 
 
+@pytest.mark.skipif("MANYWAY_SCREENSHOTS" not in os.environ, reason="draws a picture of docs/review.md")
+def test_screenshot_of_a_group(open_page):
+    """Letters of the demonstration, of which three have no examples."""
+    data = demo_data()
+    letters = load_glyphs().class_names
+    in_pile = Counter(letters[int(Path(name).stem) // SAMPLES] for name in data.names)
+    strange = {name for name, _ in in_pile.most_common(3)}
+    rows = [row for row, label in enumerate(data.examples.labels) if label not in strange]
+    examples = replace(
+        data.examples,
+        features=data.examples.features[rows],
+        labels=tuple(data.examples.labels[row] for row in rows),
+        names=[data.examples.names[row] for row in rows],
+    )
+    review = open_page(replace(data, examples=examples, open_set=True), width=1280, height=800)
+    review.page.locator("#sort").select_option("unknown")
+    review.page.get_by_role("button", name="Name this group").first.click()
+    review.until("document.getElementById('search').open")
+    review.page.locator("#search-text").focus()
+    review.press(*"A letter of mine")
+    photograph(review.page, Path(os.environ["MANYWAY_SCREENSHOTS"]).absolute() / "review-group.png")
+    review.press("Escape")
+
+
 def photograph(page, path):
     loaded = """() => [...document.images].every((image) => {
         const box = image.getBoundingClientRect();

@@ -22,7 +22,7 @@ all checks hold together with 1 − α. A check that found what was expected cos
 
 from bisect import bisect_left
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from hashlib import sha256
 from math import exp, log
@@ -72,17 +72,21 @@ class Check:
 
     @classmethod
     def planned(cls, n_items: int, tolerance: float, risk: float, of: int, tolerances: Iterable[float]) -> "Check":
-        """The check with the prior that takes fewest answers if all labels are right.
+        """The check with its own prior, unless a stricter one among ``tolerances`` takes fewer answers.
 
-        A prior that was made for a stricter tolerance is as good, because the bound holds for every prior. So a looser
-        tolerance never takes more answers than a stricter one among ``tolerances``.
+        Its prior is taken then: the bound holds for every prior, and what shows the stricter statement shows the looser
+        one. So a looser tolerance never takes more answers if all labels are right.
         """
-        candidates = [
-            cls(n_items, tolerance, risk=risk, of=of, expected=expected)
-            for expected in sorted(tolerances, reverse=True)
-            if expected <= tolerance
-        ]
-        return min(candidates, key=lambda check: check.left(0, 0))
+        check = cls(n_items, tolerance, risk=risk, of=of)
+        fewest = check.left(0, 0)
+        for stricter in sorted(tolerances):
+            if stricter < tolerance:
+                candidate = replace(check, expected=stricter)
+                needed = replace(candidate, tolerance=stricter).left(0, 0)
+                if needed < fewest:
+                    check = candidate
+                    fewest = needed
+        return check
 
     @cached_property
     def _prior(self) -> np.ndarray[Any, Any]:
