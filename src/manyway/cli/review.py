@@ -67,8 +67,9 @@ def review(
 ) -> None:
     """Look at the labels of a batch on a local web page, and correct them.
 
-    The page shows the items grouped by suggested class, the least certain group first. Every answer is saved at once
-    and labels the other items again. EXAMPLES and ITEMS are read as by `manyway label`.
+    The page shows the items grouped by suggested class, the least certain group first. Every answer
+    is saved at once and labels the other items again. EXAMPLES and ITEMS are read as by `manyway
+    label`.
 
     [bold]Examples:[/bold]
 
@@ -92,25 +93,27 @@ def review(
     items : ITEMS
         Items to review, of the same kind.
     output : FOLDER
-        Where the review is saved: answers, features and exports. Default: review. If it holds a review of the same
-        items, that review goes on.
+        Where the review is saved: answers, features and exports. Default: review. If it holds a
+        review of the same items, that review goes on.
     demo
         Review drawings of letters that come with the package.
     export : FILE
-        Write the labels of a saved review to a .csv, .tsv, .xlsx, .parquet or .jsonl file and stop. A review of scores
-        is also written into the format that they came in: name a .json or .txt file, or give --format.
+        Write the labels of a saved review to a .csv, .tsv, .xlsx, .parquet or .jsonl file and stop.
+        A review of scores is also written into the format that they came in: name a .json or .txt
+        file, or give --format.
     form : FORMAT
         With --export: `table`, or `input` for the format of the scores. Default: by the ending.
     export_examples : PATH
-        Write the examples of a saved review and its reviewed items, to a table or to a folder with one folder of
-        pictures per class, and stop. `manyway label` reads them as examples.
+        Write the examples of a saved review and its reviewed items, to a table or to a folder with
+        one folder of pictures per class, and stop. `manyway label` reads them as examples.
     sort_into : FOLDER
-        Sort the pictures of a saved review into a new folder with one folder per label, as relative links, and stop.
+        Sort the pictures of a saved review into a new folder with one folder per label, as relative
+        links, and stop.
     copy
         With --sort-into: copy the pictures.
     pictures : FOLDER
-        The folder of the pictures that the item names of a feature file refer to. Default: the pictures that were
-        encoded; without any, names are shown.
+        The folder of the pictures that the item names of a feature file refer to. Default: the
+        pictures that were encoded; without any, names are shown.
     port
         The port on this computer; a port in use takes the next.
     no_browser
@@ -227,9 +230,11 @@ def check_review(method: str = "evidence", dask: str | None = None, *, several: 
     for library in ("starlette", "uvicorn", "PIL"):
         optional(library, "review", "manyway review")
     if method != "evidence" or dask is not None:
-        raise InputError("A review labels the items with evidence, in memory; leave out --method and --dask.")
+        hint = "leave out --method and --dask"
+        raise InputError(f"A review labels the items with evidence, in memory; {hint}.")
     if several:
-        raise InputError("A review gives each item one class; label items with several classes without a review.")
+        hint = "label items with several classes without a review"
+        raise InputError(f"A review gives each item one class; {hint}.")
 
 
 def features_data(
@@ -367,7 +372,8 @@ class PictureAccess(NamedTuple):
     Parameters
     ----------
     thumbnail : callable or None
-        Makes a small picture of an example or item: ("examples" or "items", row, size) -> a JPEG file.
+        Makes a small picture of an example or item: ("examples" or "items", row, size) -> a JPEG
+        file.
     find : callable or None
         Finds the original of an example or item; None where it is missing.
     """
@@ -403,7 +409,8 @@ def picture_access(data: reviews.ReviewData) -> PictureAccess:
                 return path
             content = opened[which].read(name)
             if path is not None:
-                encoding.thumbnail(content, 16)  # a link out of the folder: only what can be seen is copied
+                # A link out of the folder: only what can be seen is copied.
+                encoding.thumbnail(content, 16)
             return content
         except (OSError, InputError):
             return None
@@ -412,10 +419,12 @@ def picture_access(data: reviews.ReviewData) -> PictureAccess:
 
 
 def _letter(name: str) -> bytes:
-    """A drawing of an embedded letter, dark on light, as a file; its name holds its row among the features."""
+    """A drawing of an embedded letter, dark on light, as a file; its name holds its row among the
+    features."""
     letter, index = divmod(int(Path(name).stem), training.SAMPLES)
     with _drawing:
-        drawn = _drawings(letter, _SHOTS if index < _SHOTS else training.SAMPLES)  # most letters are examples only
+        # Most letters are examples only.
+        drawn = _drawings(letter, _SHOTS if index < _SHOTS else training.SAMPLES)
         return encoding.grey_file(255 - drawn[index].numpy())
 
 
@@ -435,7 +444,10 @@ def demo_data() -> reviews.ReviewData:
     present = generator.choice(letters.n_classes, 14, replace=False)
     counts = generator.integers(4, training.SAMPLES - _SHOTS, len(present))
     known = [k * training.SAMPLES + i for k in range(letters.n_classes) for i in range(_SHOTS)]
-    pile = [k * training.SAMPLES + _SHOTS + i for k, count in zip(present, counts, strict=True) for i in range(count)]
+    pile: list[int] = []
+    for k, count in zip(present, counts, strict=True):
+        first = k * training.SAMPLES + _SHOTS
+        pile += range(first, first + count)
     pile = generator.permutation(pile).tolist()
     names = tuple(letters.class_names[row // training.SAMPLES] for row in known)
     examples, items = (

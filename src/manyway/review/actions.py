@@ -1,8 +1,9 @@
-"""The actions of a review. One class each: what it must say, what it does, how it is taken back, and how it is told.
+"""The actions of a review. One class each: what it must say, what it does, how it is taken back,
+and how it is told.
 
-`ACTIONS` is the list that everything else reads: the journal and the server make actions from it, and the page makes
-its buttons, its keys, its help and its history from it. A new action is a new class here, and a function in ``main.js``
-for each of its gestures.
+`ACTIONS` is the list that everything else reads: the journal and the server make actions from it,
+and the page makes its buttons, its keys, its help and its history from it. A new action is a new
+class here, and a function in ``main.js`` for each of its gestures.
 """
 
 from __future__ import annotations
@@ -39,7 +40,8 @@ class Gesture(NamedTuple):
     button : str
         The text of its button beside the current item; none where it is empty.
     only : {"", "main", "reviewed"}
-        "main": its button is the first one to press. "reviewed": its button is there for items with an answer.
+        "main": its button is the first one to press. "reviewed": its button is there for items with
+        an answer.
     """
 
     name: str
@@ -261,7 +263,8 @@ class Undo(Action):
     Parameters
     ----------
     target : str
-        The key of the action that is meant, so that no other one is taken back where a journal was damaged.
+        The key of the action that is meant, so that no other one is taken back where a journal was
+        damaged.
     """
 
     kind = "undo"
@@ -420,20 +423,20 @@ def read_action(record: Mapping[str, Any]) -> Action:
         raise InputError(f"There is no action {shorten(repr(kind), 60)}.")
     if not isinstance(key, str) or not 0 < len(key) <= _LONGEST_KEY or not key.isprintable():
         raise InputError(f"An action needs a key of 1 to {_LONGEST_KEY} printable characters.")
-    action = ACTIONS[kind]
-    known = _types(action)
+    known = _types(kind)
     for name in given:
         if name not in known:
             raise InputError(f"The action '{kind}' has no field {shorten(repr(name), 60)}.")
     try:
-        return action(**{name: _READERS[known[name]](value) for name, value in given.items()})
+        return ACTIONS[kind](**{name: _READERS[known[name]](value) for name, value in given.items()})
     except TypeError as error:
         raise InputError(f"The action '{kind}' lacks a field, or one is of the wrong type.") from error
 
 
 @cache
-def _types(action: type[Action]) -> dict[str, Any]:
+def _types(kind: str) -> dict[str, Any]:
     """The types of the fields of an action, by their names."""
+    action = ACTIONS[kind]
     hints = get_type_hints(action)
     return {field.name: hints[field.name] for field in fields(action)}
 

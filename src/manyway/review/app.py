@@ -66,7 +66,8 @@ def make_app(
     stopping : callable, optional
         Whether the server is about to stop: waiting pages are answered then.
     announce : callable, optional
-        Shows the person at the terminal a new address, where a browser asks to be let in and the last was used.
+        Shows the person at the terminal a new address, where a browser asks to be let in and the
+        last was used.
 
     Returns
     -------
@@ -110,11 +111,13 @@ class _Front:
         self._assets = {path.name: path.read_bytes() for path in assets}
 
     async def page(self, request: Request) -> Response:
-        """The page; for a browser that has the token, a page that lets it in; for others one that says no."""
+        """The page; for a browser that has the token, a page that lets it in; for others one that
+        says no."""
         token = request.query_params.get("token")
         known = self._guard.has_cookie(request)
         if token is not None and (known or self._guard.take_token(token)):
-            # A page that goes on by itself: a browser sends a strict cookie only where this site leads to itself.
+            # A page that goes on by itself: a browser sends a strict cookie only where this site
+            # leads to itself.
             response = _html(render("open.html", address="/"))
             self._guard.give_cookie(response)
             return response
@@ -169,7 +172,8 @@ class _Review:
             raise InputError("since must be a number.")
         session = self._session
         deadline = time.monotonic() + _WAIT
-        # A page of an earlier start of the server is told at once, also where its version is the same by chance.
+        # A page of an earlier start of the server is told at once, also where its version is the
+        # same by chance.
         own = request.query_params.get("id", session.id) == session.id
         while own and session.version == since and time.monotonic() < deadline:
             if self._stopping():
@@ -240,7 +244,8 @@ class _Pictures:
         try:
             data = await _in_thread(draw, which, row, size)
         except (OSError, InputError):
-            # The item exists and has no picture that can be shown: the page says so. It is no error of the request.
+            # The item exists and has no picture that can be shown: the page says so. It is no error
+            # of the request.
             return Response(status_code=204, headers={"Cache-Control": "no-store"})
         # Its address is new at every start of the server, so the browser need not ask for it again.
         headers = {"Cache-Control": "private, max-age=86400, immutable"}

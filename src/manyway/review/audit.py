@@ -1,23 +1,27 @@
-"""When a review is done: a random check of the remaining labels, with a bound that holds whenever one stops.
+"""When a review is done: a random check of the remaining labels, with a bound that holds whenever
+one stops.
 
-Questions that a method chooses say nothing about the labels it did not ask for. A check therefore keeps the labels as
-they are, draws items at random among the N that have no answer, and counts how many of the m drawn ones are wrong: x.
-Of the N labels W are wrong. Under a prior π(W) that was fixed before the check, the ratio of prior and posterior at the
-true W,
+Questions that a method chooses say nothing about the labels it did not ask for. A check therefore
+keeps the labels as they are, draws items at random among the N that have no answer, and counts how
+many of the m drawn ones are wrong: x. Of the N labels W are wrong. Under a prior π(W) that was
+fixed before the check, the ratio of prior and posterior at the true W,
 
-    E(W) = π(W) / P(W | m, x) = Σ_w π(w) h(x | m, w) / h(x | m, W),    h(x | m, W) ∝ C(W, x) C(N − W, m − x),
+    E(W) = π(W) / P(W | m, x) = Σ_w π(w) h(x | m, w) / h(x | m, W),
+    h(x | m, W) ∝ C(W, x) C(N − W, m − x),
 
-is a martingale with mean 1: it exceeds 1/α at some time with a probability of at most α (Ville). So all W whose ratio
-is below 1/α are a confidence set at every time, also at one that was chosen after a look at the answers, and whatever
-π is. The set is small where π is near the truth, and a check pays only where few labels are wrong: with 0.3 none, and
-else a number that is geometric (beta-binomial) with a mean of a tenth of what is tolerated. If y further wrong labels
-are found among items that were not drawn, at most max W − x − y remain.
+is a martingale with mean 1: it exceeds 1/α at some time with a probability of at most α (Ville). So
+all W whose ratio is below 1/α are a confidence set at every time, also at one that was chosen after
+a look at the answers, and whatever π is. The set is small where π is near the truth, and a check
+pays only where few labels are wrong: with 0.3 none, and else a number that is geometric
+(beta-binomial) with a mean of a tenth of what is tolerated. If y further wrong labels are found
+among items that were not drawn, at most max W − x − y remain.
 
-Wrong labels that a check finds can teach the method. That ends the check: labels change, and a new one begins, with
-items drawn anew. Given all that happened before, its E has mean 1 again, so the product E₁(W₁) E₂(W₂) … of the checks
-at their true W is a martingale too, and exceeds 1/α with a probability of at most α. What an ended check contributes is
-not known, but at least min_W E(W). The next check therefore takes α min_W E(W) in the place of α, and the statements of
-all checks hold together with 1 − α. A check that found what was expected costs the next one little.
+Wrong labels that a check finds can teach the method. That ends the check: labels change, and a new
+one begins, with items drawn anew. Given all that happened before, its E has mean 1 again, so the
+product E₁(W₁) E₂(W₂) … of the checks at their true W is a martingale too, and exceeds 1/α with a
+probability of at most α. What an ended check contributes is not known, but at least min_W E(W). The
+next check therefore takes α min_W E(W) in the place of α, and the statements of all checks hold
+together with 1 − α. A check that found what was expected costs the next one little.
 """
 
 from bisect import bisect_left
@@ -32,8 +36,8 @@ import numpy as np
 from scipy.special import gammaln
 
 RISK = 0.05  # the probability that a statement of a review may be false
-# The prior: with probability _NONE no label is wrong, otherwise a tenth of what is tolerated is expected to be. This
-# takes fewest answers where up to 30 % of the tolerated labels are wrong.
+# The prior: with probability _NONE no label is wrong, otherwise a tenth of what is tolerated is
+# expected to be. This takes fewest answers where up to 30 % of the tolerated labels are wrong.
 _NONE = 0.3
 _SHARE = 10
 
@@ -49,11 +53,11 @@ class Check:
     tolerance : float
         The part of the labels that may be wrong.
     risk : float, default=0.05
-        The probability that a statement may be false: α for the first check of a review, `next_risk` of the one before
-        for the others.
+        The probability that a statement may be false: α for the first check of a review,
+        `next_risk` of the one before for the others.
     of : int, default=0
-        What it is a part of: so many labels, those with an answer among them. 0: the labels that have no answer when
-        the check ends.
+        What it is a part of: so many labels, those with an answer among them. 0: the labels that
+        have no answer when the check ends.
     expected : float, default=0.0
         The tolerance that the prior is made for. 0: ``tolerance``.
 
@@ -72,10 +76,12 @@ class Check:
 
     @classmethod
     def planned(cls, n_items: int, tolerance: float, risk: float, of: int, tolerances: Iterable[float]) -> "Check":
-        """The check with its own prior, unless a stricter one among ``tolerances`` takes fewer answers.
+        """The check with its own prior, unless a stricter one among ``tolerances`` takes fewer
+        answers.
 
-        Its prior is taken then: the bound holds for every prior, and what shows the stricter statement shows the looser
-        one. So a looser tolerance never takes more answers if all labels are right.
+        Its prior is taken then: the bound holds for every prior, and what shows the stricter
+        statement shows the looser one. So a looser tolerance never takes more answers if all labels
+        are right.
         """
         check = cls(n_items, tolerance, risk=risk, of=of)
         fewest = check.left(0, 0)
@@ -104,7 +110,8 @@ class Check:
         return np.asarray(gammaln(np.arange(self.n_items + 1) + 1.0))
 
     def most_wrong(self, asked: int, wrong: int) -> int:
-        """How many of the labels that were not asked for are wrong at most, after so many answers of the check."""
+        """How many of the labels that were not asked for are wrong at most, after so many answers
+        of the check."""
         return int(np.flatnonzero(self._evidence(asked, wrong) < -log(self.risk))[-1])
 
     def next_risk(self, asked: int, wrong: int) -> float:
@@ -112,13 +119,15 @@ class Check:
         return self.risk * exp(float(self._evidence(asked, wrong).min()))
 
     def _evidence(self, asked: int, wrong: int) -> np.ndarray[Any, Any]:
-        """[n − m + 1] ln E(W) of all W that the answers allow, which are those from x to N − (m − x)."""
+        """[n − m + 1] ln E(W) of all W that the answers allow, which are those from x to N − (m −
+        x)."""
         factorials = self._factorials
         rest = self.n_items - asked
         few = factorials[: rest + 1]
         likelihood = factorials[wrong : rest + wrong + 1] - few  # ln h, up to a number
         likelihood = likelihood + (factorials[asked - wrong : self.n_items - wrong + 1] - few)[::-1]
-        return np.asarray(np.logaddexp.reduce(self._prior[wrong : rest + wrong + 1] + likelihood) - likelihood)
+        prior = self._prior[wrong : rest + wrong + 1]
+        return np.asarray(np.logaddexp.reduce(prior + likelihood) - likelihood)
 
     def tolerated(self, rest: int) -> int:
         """How many of the ``rest`` of the labels may be wrong."""
@@ -139,8 +148,9 @@ class Check:
         return these.start - asked + bisect_left(these, True, key=lambda at: self.done(at, wrong))
 
     def learning_pays(self, asked: int, wrong: int, rest: int) -> bool:
-        """Whether a new check of the ``rest`` of the labels, after they have learned, needs fewer answers."""
-        again = Check(max(rest, 1), self.tolerance, self.next_risk(asked, wrong), self.of, self.expected)
+        """Whether a new check of the ``rest`` of the labels, after they have learned, needs fewer
+        answers."""
+        again = replace(self, n_items=max(rest, 1), risk=self.next_risk(asked, wrong))
         return wrong > 0 and self.left(asked, wrong) > again.left(0, 0)
 
 
@@ -197,7 +207,8 @@ class CheckProgress(NamedTuple):
 
 
 class RandomCheck(NamedTuple):
-    """A check that is going on: the items in the order in which they are asked for, and their labels when it began."""
+    """A check that is going on: the items in the order in which they are asked for, and their
+    labels when it began."""
 
     check: Check
     labels: Mapping[int, int]  # item -> the number of its class, or a negative number for unknown
@@ -213,14 +224,16 @@ class RandomCheck(NamedTuple):
     def progress(self, answers: Sequence[int], open_answer: int) -> CheckProgress:
         """How far it is, given the answers of all items.
 
-        Items count in their order, up to the first without an answer. Wrong labels that answers to others have shown
-        are no longer among the rest. Items that were opened again may all be wrong.
+        Items count in their order, up to the first without an answer. Wrong labels that answers to
+        others have shown are no longer among the rest. Items that were opened again may all be
+        wrong.
         """
         asked, wrong = self.counts(answers, open_answer)
         rest = [row for row, answer in enumerate(answers) if answer == open_answer]
         others = [row for row in self.order[asked:] if answers[row] != open_answer]
         found = sum(self._wrong(self.labels[row], answers[row]) for row in others)
-        most = max(self.check.most_wrong(asked, wrong) - found, 0) + sum(row not in self.labels for row in rest)
+        most = max(self.check.most_wrong(asked, wrong) - found, 0)
+        most += sum(row not in self.labels for row in rest)
         done = most <= self.check.tolerated(len(rest))
         return CheckProgress(
             asked=asked,
@@ -238,7 +251,9 @@ class RandomCheck(NamedTuple):
 
     def counts(self, answers: Sequence[int], open_answer: int) -> tuple[int, int]:
         """How many items are answered in their order, and how many of their labels were wrong."""
-        asked = next((n for n, row in enumerate(self.order) if answers[row] == open_answer), len(self.order))
+        asked = 0
+        while asked < len(self.order) and answers[self.order[asked]] != open_answer:
+            asked += 1
         return asked, sum(self._wrong(self.labels[row], answers[row]) for row in self.order[:asked])
 
     def _wrong(self, label: int, answer: int) -> bool:

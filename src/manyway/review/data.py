@@ -1,4 +1,5 @@
-"""What is reviewed: examples, items and where their pictures are; saved in the folder of the review."""
+"""What is reviewed: examples, items and where their pictures are; saved in the folder of the
+review."""
 
 import hashlib
 import json
@@ -31,7 +32,8 @@ _PLAIN = ("kind", "title", "open_set", "scores")  # what is saved as it is
 
 
 class ScoreFile(NamedTuple):
-    """The file of another program that scores were read from, so that labels can be written into it.
+    """The file of another program that scores were read from, so that labels can be written into
+    it.
 
     Parameters
     ----------
@@ -69,20 +71,22 @@ class ReviewData:
     Parameters
     ----------
     examples, items : Items
-        As for ``manyway label``. Items that could not be read (``items.skipped``) are reviewed too: they have no
-        features, so nothing is suggested for them.
+        As for ``manyway label``. Items that could not be read (``items.skipped``) are reviewed too:
+        they have no features, so nothing is suggested for them.
     kind : {"pictures", "texts", "names"}
         What the page shows: pictures, texts, or the names alone.
     title : str
         The heading of the page.
     origins : mapping of str to str, optional
-        Where the pictures of ``examples`` and ``items`` come from, in words that the opener of pictures understands.
+        Where the pictures of ``examples`` and ``items`` come from, in words that the opener of
+        pictures understands.
     open_set : bool, default=False
         Whether items may be unknown.
     class_names : Items, optional
         One vector per class, such as the text embedding of its name. Classes then need no examples.
     scores : tuple of str
-        The classes of a classifier, where the rows of items and examples are its log-probabilities; () for features.
+        The classes of a classifier, where the rows of items and examples are its log-probabilities;
+        () for features.
     score_file : ScoreFile, optional
         Where the scores were read from, if labels can be written back into it.
     """
@@ -118,7 +122,8 @@ class ReviewData:
 
     @cached_property
     def columns(self) -> dict[str, list[str]]:
-        """What else is known about all items, as texts: the columns of their file, and the folders of pictures."""
+        """What else is known about all items, as texts: the columns of their file, and the folders
+        of pictures."""
         told = self.items.texts  # a column of texts is what the page shows: once is enough
         found = {}
         for name, cells in self.items.carried.items():
@@ -133,7 +138,8 @@ class ReviewData:
 
     @cached_property
     def bursts(self) -> list[int]:
-        """[n] the number of each item's burst: pictures of one folder that were taken within seconds. -1: none."""
+        """[n] the number of each item's burst: pictures of one folder that were taken within
+        seconds. -1: none."""
         times = [_time(text) for text in self.columns.get(TAKEN, ())]
         folders = self.columns.get("folder", [""] * len(times))
         found = [-1] * len(self.names)
@@ -153,7 +159,8 @@ class ReviewData:
         return str(carried[row])
 
     def box(self, row: int) -> tuple[float, ...] | None:
-        """Left, top, width and height of an item in its picture, in parts of the picture; None: all of it."""
+        """Left, top, width and height of an item in its picture, in parts of the picture; None: all
+        of it."""
         if row >= len(self.items):
             return None
         return box_of({name: cells[row] for name, cells in self.items.carried.items()})
@@ -168,7 +175,8 @@ class ReviewData:
         return digest.hexdigest()
 
     def save(self, folder: Path) -> None:
-        """Write everything into the folder of a review, so that it needs neither the files nor the encoder again."""
+        """Write everything into the folder of a review, so that it needs neither the files nor the
+        encoder again."""
         parts = {name: getattr(self, name) for name in _PARTS if getattr(self, name) is not None}
         tensors = {name: items.rows(0, len(items)).contiguous() for name, items in parts.items()}
         if self.examples.base_mean is not None:

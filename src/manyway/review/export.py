@@ -1,5 +1,5 @@
-"""The result of a review as files: a table of labels, examples with the reviewed items added to them, sorted pictures,
-and the file of a classifier with the labels in it."""
+"""The result of a review as files: a table of labels, examples with the reviewed items added to
+them, sorted pictures, and the file of a classifier with the labels in it."""
 
 import os
 import re
@@ -25,7 +25,8 @@ from manyway.review.data import TEXTS, ScoreFile
 from manyway.review.session import Session
 from manyway.review.state import NO_CLASS, OPEN
 
-Find = Callable[[str, int], Path | bytes | None]  # ("examples" or "items", row) -> the file or content of a picture
+# ("examples" or "items", row) -> the file or content of a picture.
+Find = Callable[[str, int], Path | bytes | None]
 _LONGEST = 200  # bytes of a file name
 _COLUMNS = ("item", "label", "probability", "reviewed", "label_2", "probability_2", "comment")
 _OF_UNKNOWN = ("unknown", "group")  # columns where items may be unknown
@@ -117,8 +118,9 @@ def export_labels(session: Session, path: AnyPath) -> int:
     ----------
     session : Session
     path : path-like
-        A .csv, .tsv, .xlsx, .parquet or .jsonl file. The label of unknown items is ``unknown``. Where items may be
-        unknown, the columns ``unknown`` and ``group`` are those of ``manyway label``. The items' own columns come last.
+        A .csv, .tsv, .xlsx, .parquet or .jsonl file. The label of unknown items is ``unknown``.
+        Where items may be unknown, the columns ``unknown`` and ``group`` are those of ``manyway
+        label``. The items' own columns come last.
 
     Returns
     -------
@@ -171,15 +173,17 @@ def _label_row(session: Session, row: int) -> dict[str, Any]:
 
 
 def export_examples(session: Session, path: AnyPath, find: Find | None = None) -> int:
-    """Write the labelled examples together with the reviewed items, for ``manyway label`` to read as examples.
+    """Write the labelled examples together with the reviewed items, for ``manyway label`` to read
+    as examples.
 
     Parameters
     ----------
     session : Session
     path : path-like
-        A table (.csv, .tsv, .xlsx, .parquet or .jsonl): texts with labels where texts are reviewed, otherwise features
-        with labels. Any other path is a new folder of pictures with one folder per class; its files are relative
-        links to the originals where these are files, and copies otherwise.
+        A table (.csv, .tsv, .xlsx, .parquet or .jsonl): texts with labels where texts are reviewed,
+        otherwise features with labels. Any other path is a new folder of pictures with one folder
+        per class; its files are relative links to the originals where these are files, and copies
+        otherwise.
     find : callable, optional
         Finds the picture of an example or item; needed for a folder.
 
@@ -236,8 +240,8 @@ def export_scores(session: Session, path: AnyPath) -> int:
     session : Session
         A review of scores.
     path : path-like
-        The new file, or the new folder where the scores were a folder. A reviewed item has its class with probability
-        1, and an unknown one has no class.
+        The new file, or the new folder where the scores were a folder. A reviewed item has its
+        class with probability 1, and an unknown one has no class.
 
     Returns
     -------
@@ -302,7 +306,8 @@ def _table(path: AnyPath) -> Path:
 
 
 def export_folders(session: Session, path: AnyPath, find: Find, *, copy: bool = False) -> int:
-    """Sort the pictures of all items into one folder per label; unknown items get the folder ``unknown``.
+    """Sort the pictures of all items into one folder per label; unknown items get the folder
+    ``unknown``.
 
     Parameters
     ----------
@@ -330,7 +335,8 @@ def export_folders(session: Session, path: AnyPath, find: Find, *, copy: bool = 
 
 
 def _write_folders(target: Path, pictures: Sequence[_Picture], find: Find, *, copy: bool = False) -> None:
-    """One folder per class. ``target`` is a new folder, which appears when it is complete: people sort by hand too."""
+    """One folder per class. ``target`` is a new folder, which appears when it is complete: people
+    sort by hand too."""
     if target.is_symlink() or target.exists():
         raise InputError(f"{target} exists already; choose another name.")
     made = target.parent / f".{target.name[:40]}-{secrets.token_hex(4)}"
@@ -373,9 +379,11 @@ def _file_name(name: str) -> str:
     >>> _file_name("../birds/barn swallow.jpg"), _file_name("a/b"), _file_name("..."), _file_name("Con")
     ('birds_barn swallow.jpg', 'a_b', '_', '_Con')
     """
-    plain = re.sub(r'[/\\:*?"<>|]+', "_", "".join(c for c in name if unicodedata.category(c) != "Cc"))
+    printable = "".join(c for c in name if unicodedata.category(c) != "Cc")
+    plain = re.sub(r'[/\\:*?"<>|]+', "_", printable)
     plain = plain.lstrip("._ ").rstrip(". ") or "_"
-    plain = re.sub(r"(?i)^(?=(con|prn|aux|nul|com\d|lpt\d)(\.|$))", "_", plain)  # devices of Windows
+    # Devices of Windows.
+    plain = re.sub(r"(?i)^(?=(con|prn|aux|nul|com\d|lpt\d)(\.|$))", "_", plain)
     if len(os.fsencode(plain)) <= _LONGEST:
         return plain
     part = _LONGEST // 8
@@ -393,7 +401,10 @@ class _Folder:
     def unused(self, name: str) -> Path:
         name = _file_name(name)
         stem, ending = os.path.splitext(name)
-        names = (name if n == 1 else f"{stem} ({n}){ending}" for n in range(1, len(self._taken) + 2))
-        chosen = next(each for each in names if each.casefold() not in self._taken)
+        chosen = name
+        n = 1
+        while chosen.casefold() in self._taken:
+            n += 1
+            chosen = f"{stem} ({n}){ending}"
         self._taken.add(chosen.casefold())
         return self.path / chosen

@@ -1,4 +1,5 @@
-"""The journal of a review: every action is on the disk before it is acknowledged, and none is ever deleted."""
+"""The journal of a review: every action is on the disk before it is acknowledged, and none is ever
+deleted."""
 
 import hashlib
 import json
@@ -36,10 +37,11 @@ class Entry(NamedTuple):
 class Journal:
     """The actions of one review in a file of lines, which is only ever appended to.
 
-    When `append` returns, the action survives the end of the process and the loss of power. Each line has its number,
-    the checksum of the line before it, and a checksum of its own that also covers the items. A second, small file says
-    how many lines there are. A journal that was emptied, shortened or edited is found by them: ``damage`` says so. What
-    is intact is kept, and the damaged file stays under another name. One process at a time has a journal open.
+    When `append` returns, the action survives the end of the process and the loss of power. Each
+    line has its number, the checksum of the line before it, and a checksum of its own that also
+    covers the items. A second, small file says how many lines there are. A journal that was
+    emptied, shortened or edited is found by them: ``damage`` says so. What is intact is kept, and
+    the damaged file stays under another name. One process at a time has a journal open.
 
     Parameters
     ----------
@@ -48,7 +50,8 @@ class Journal:
     items : str
         What identifies the items (a hash). A journal of other items is refused.
     new : bool, default=True
-        Whether the journal may be missing; it is made then. Otherwise a missing journal is a damage.
+        Whether the journal may be missing; it is made then. Otherwise a missing journal is a
+        damage.
     read_only : bool, default=False
         Read the actions and write nothing, for a disk that is full or write-protected.
 
@@ -92,7 +95,9 @@ class Journal:
         found = _read(content, its_end, self._items)
         if found.header is not None:
             self._check_header(found.header)
-        self.entries = [Entry(line.action, line.time) for line in found.lines if line.action is not None]
+        for line in found.lines:
+            if line.action is not None:
+                self.entries.append(Entry(line.action, line.time))
         if not new:
             self.damage = found.damage(self.path)
         if not read_only:
@@ -189,7 +194,8 @@ class Journal:
         return entry
 
     def _refuse_changes(self) -> None:
-        """OSError where the file is not the one that was opened, or is longer or shorter than it was left."""
+        """OSError where the file is not the one that was opened, or is longer or shorter than it
+        was left."""
         own = os.fstat(self._file.fileno())
         there = self.path.stat() if self.path.exists() else None
         is_own = there is not None and (there.st_ino, there.st_dev) == (own.st_ino, own.st_dev)
@@ -242,7 +248,8 @@ class _Found:
                 more = " …" if len(lost) > _SHOWN else ""
                 what += f" (number {', '.join(lost[:_SHOWN])}{more})"
         elif not self.counted:
-            what = "does not say how many entries it must have, so that the last ones may be missing"
+            missing = "so that the last ones may be missing"
+            what = f"does not say how many entries it must have, {missing}"
         else:
             return ""
         kept = f"The {len(self.lines)} intact entries are kept."

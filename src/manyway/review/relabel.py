@@ -16,9 +16,11 @@ from manyway.methods.evidence.solver import Placed, place_once
 from manyway.review.data import ReviewData
 
 SUGGESTIONS = 9  # per item: as many as there are digit keys
-_STRAY = 0.8  # of the median likeness: what is less like the middle of its group is left out of it at first
+# Of the median likeness: what is less like the middle of its group is left out of it at first.
+_STRAY = 0.8
 
-Known = Mapping[int, str | None]  # the answers so far: the class of an item, or None for an unknown item
+# The answers so far: the class of an item, or None for an unknown item.
+Known = Mapping[int, str | None]
 
 
 class Likeness(NamedTuple):
@@ -61,26 +63,30 @@ class Relabel:
     Raises
     ------
     InputError
-        If examples and items do not fit together, or are too many to be labelled in memory again and again.
+        If examples and items do not fit together, or are too many to be labelled in memory again
+        and again.
     """
 
     def __init__(self, data: ReviewData, first: Solution | None = None) -> None:
         n_classes = len(data.catalogue)
         if 4 * len(data.items) * n_classes > AT_MOST_BYTES:
-            many = f"{len(data.items)} items and {n_classes} classes are too many to be reviewed together"
-            raise InputError(f"{many}; cut the items into smaller batches.")
+            many = f"{len(data.items)} items and {n_classes} classes are too many"
+            hint = "cut the items into smaller batches"
+            raise InputError(f"{many} to be reviewed together; {hint}.")
         self.data = data
         self._first = first
         self.tasks, self.classes = self._problem()
         self._number = {name: k for k, name in enumerate(self.classes)}
-        self._earliest: Solution | None = None  # its near-copies are those of all answers, and are counted once
+        # Its near-copies are those of all answers, and are counted once.
+        self._earliest: Solution | None = None
 
     def _problem(self) -> tuple[Tasks, tuple[str, ...]]:
         data = self.data
         if data.scores:
             classes = data.catalogue
             number = {name: k for k, name in enumerate(classes)}
-            labels = torch.tensor([[number[name] for name in data.examples.labels or ()]], dtype=torch.int64)
+            numbers = [number[name] for name in data.examples.labels or ()]
+            labels = torch.tensor([numbers], dtype=torch.int64)
             support = data.examples.rows(0, len(data.examples))[None]
             query = data.items.rows(0, len(data.items))[None]
             return Tasks.from_scores(query, support=support, support_labels=labels), classes
@@ -108,7 +114,8 @@ class Relabel:
         n_items = len(self.data.items)
         pile = self._pile(known)
         if bool((pile.labels >= 0).all()):
-            zeros = torch.zeros(1, n_items, len(pile.classes))  # where no item is open, answers say nothing
+            # Where no item is open, answers say nothing.
+            zeros = torch.zeros(1, n_items, len(pile.classes))
             done = Solution(zeros, torch.zeros(1), True, make_review_scores=lambda: zeros[..., 0] - 1)
             return pile.classes, done
         params: dict[str, Any] = {}
@@ -124,7 +131,8 @@ class Relabel:
         return pile.classes, _spread_out(found, pile.rows, n_items, self._earliest)
 
     def _pile(self, known: Known) -> _Pile:
-        """The items that take part. Unknown ones do not: they get no label, and must not move a class."""
+        """The items that take part. Unknown ones do not: they get no label, and must not move a
+        class."""
         new: dict[str, list[int]] = {}  # classes without examples
         for row, label in known.items():
             if label is not None and label not in self._number:
@@ -148,19 +156,22 @@ class Relabel:
 
     @cached_property
     def _placed(self) -> Placed | None:
-        """What is learned from the examples, and the items where distances are measured: once, for all answers."""
+        """What is learned from the examples, and the items where distances are measured: once, for
+        all answers."""
         if self.data.scores:
             return None
         with torch.no_grad():
             return place_once(self.tasks, self.data.open_set)
 
     def nearest(self, row: int, count: int) -> list[int]:
-        """The examples whose features have the highest cosine similarity with those of an item, nearest first."""
+        """The examples whose features have the highest cosine similarity with those of an item,
+        nearest first."""
         similarity = self._examples @ self._items[row]
         return [int(at) for at in similarity.argsort(descending=True, stable=True)[:count]]
 
     def central(self, rows: Sequence[int]) -> list[int]:
-        """Items in the order of their likeness with the mean of all of them; those without features come last."""
+        """Items in the order of their likeness with the mean of all of them; those without features
+        come last."""
         read = [row for row in rows if row < len(self._items)]
         others = [row for row in rows if row >= len(self._items)]
         similarity = self._items[read] @ self._items[read].sum(0)
@@ -168,7 +179,8 @@ class Relabel:
         return [read[at] for at in order] + others
 
     def likeness(self, rows: Sequence[int], weights: Sequence[float]) -> Likeness:
-        """How like the weighted mean of a group each of its items is, by the cosine of their features."""
+        """How like the weighted mean of a group each of its items is, by the cosine of their
+        features."""
         read = [at for at, row in enumerate(rows) if row < len(self._items)]
         values = [0.0] * len(rows)
         if not read:
@@ -197,7 +209,8 @@ class Relabel:
     def _mean(self) -> Tensor:
         if self.tasks.base_mean is not None:
             return self.tasks.base_mean
-        if self.tasks.support.shape[1] == 0:  # scores without examples, and classes that are known by name
+        # Scores without examples, and classes that are known by name.
+        if self.tasks.support.shape[1] == 0:
             return self.tasks.query_table[0].mean(0)
         return self.tasks.support[0].mean(0)
 

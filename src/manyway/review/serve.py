@@ -45,7 +45,8 @@ def open_review(
     Raises
     ------
     InputError
-        If the folder holds a review of other items or something else, or if the review is open already.
+        If the folder holds a review of other items or something else, or if the review is open
+        already.
     """
     has_data = (folder / FILE).is_file()
     started = has_data or (folder / JOURNAL).exists()
@@ -106,8 +107,9 @@ def serve(
     port : int, default=8765
         The port. One that is in use is skipped: the next free one is taken.
     ready : callable, optional
-        Called when the port is taken, with the address to open and with a file that leads to it. Everybody on the
-        computer can read the command line of a browser, but only the owner can read the file.
+        Called when the port is taken, with the address to open and with a file that leads to it.
+        Everybody on the computer can read the command line of a browser, but only the owner can
+        read the file.
     announce : callable, optional
         Called with a new address where another browser asks to be let in.
     """

@@ -1,4 +1,5 @@
-"""A running review: its state, the journal that keeps every action, and the thread that labels the items again."""
+"""A running review: its state, the journal that keeps every action, and the thread that labels the
+items again."""
 
 import secrets
 import threading
@@ -30,7 +31,8 @@ class Told(NamedTuple):
 class Session(State):
     """A review in progress.
 
-    Every action is in the journal before it is acknowledged. After each one the items are labelled again in a thread.
+    Every action is in the journal before it is acknowledged. After each one the items are labelled
+    again in a thread.
 
     Parameters
     ----------
@@ -45,11 +47,13 @@ class Session(State):
         self.relabel = relabel or Relabel(data)
         super().__init__(data, list(self.relabel.classes))
         self.journal = journal
-        self.id = secrets.token_hex(6)  # in the addresses of pictures: a browser keeps those of this start only
+        # In the addresses of pictures: a browser keeps those of this start only.
+        self.id = secrets.token_hex(6)
         self.problem = ""
         self.history: list[Told] = []
         self._said: dict[str, Said] = {}  # what was said about an action, by its key
-        self.lock = threading.RLock()  # whoever reads several attributes that belong together holds it
+        # Whoever reads several attributes that belong together holds it.
+        self.lock = threading.RLock()
         self.settled = threading.Event()
         self._wake = threading.Event()
         self._closed = False
@@ -147,7 +151,8 @@ class Session(State):
             rows = [row for row, version in enumerate(self.changed) if version > since]
             return {
                 "id": self.id,
-                "items": self.data.items_hash,  # an action says which items it is about: a port may serve others later
+                # An action says which items it is about: a port may serve others later.
+                "items": self.data.items_hash,
                 "version": self.version,
                 "busy": not self.settled.is_set(),
                 "problem": self.problem or self.journal.damage,
@@ -161,14 +166,15 @@ class Session(State):
             }
 
     def _new_classes(self) -> list[dict[str, Any]]:
-        """The classes without examples, with the items that stand for them: the one in their middle first."""
+        """The classes without examples, with the items that stand for them: the one in their middle
+        first."""
         members: dict[int, list[int]] = {}
         for row, answer in enumerate(self.answers):
             if answer >= self.n_catalogue:
                 members.setdefault(answer, []).append(row)
         return [
-            {"name": self.classes[k], "examples": self.relabel.central(members.get(k, []))[:_EXAMPLES]}
-            for k in range(self.n_catalogue, len(self.classes))
+            {"name": name, "examples": self.relabel.central(members.get(k, []))[:_EXAMPLES]}
+            for k, name in enumerate(self.classes[self.n_catalogue :], self.n_catalogue)
         ]
 
     def near(self, row: int, count: int = 6) -> list[dict[str, Any]]:
@@ -181,9 +187,10 @@ class Session(State):
         return [{"row": at, "name": examples.text(at), "label": labels[at]} for at in found]
 
     def likeness(self, rows: Sequence[int]) -> Likeness:
-        """How alike the items of a group are. One counts as much as it is probable that it is unknown."""
+        """How alike the items of a group are. One counts as much as it is probable that it is
+        unknown."""
         if not rows or not all(0 <= row < len(self.answers) for row in rows):
-            raise InputError("A group has at least one item, and no others than those of the review.")
+            raise InputError("A group has at least one item, and only items of the review.")
         with self.lock:
             weights = [1.0 if self.answers[row] != OPEN else self.unknown[row] for row in rows]
         return self.relabel.likeness(rows, weights)

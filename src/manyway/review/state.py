@@ -1,4 +1,5 @@
-"""What is known in a review: answers, comments, suggestions, and what can be taken back. No files and no threads."""
+"""What is known in a review: answers, comments, suggestions, and what can be taken back. No files
+and no threads."""
 
 from collections.abc import Container, Mapping
 from dataclasses import dataclass
@@ -117,7 +118,8 @@ class Suggestions:
 class State:
     """A review at one moment.
 
-    ``version`` grows with every change, so that a page can ask what has changed since it last looked.
+    ``version`` grows with every change, so that a page can ask what has changed since it last
+    looked.
 
     Parameters
     ----------
@@ -132,7 +134,8 @@ class State:
         self.data = data
         self.classes = classes
         self.n_catalogue = len(classes)
-        self._number = {name: k for k, name in enumerate(classes)}  # names that differ are two classes
+        # Names that differ are two classes.
+        self._number = {name: k for k, name in enumerate(classes)}
         self.answers = [OPEN] * n_items
         self.comments = [""] * n_items
         # What is suggested.
@@ -210,12 +213,14 @@ class State:
         return Choice(self.best[row][0], self.probabilities[row][0])
 
     def expected_errors(self, n_items: int | None = None) -> float:
-        """How many labels without an answer are expected to be wrong, among the first items or among all."""
+        """How many labels without an answer are expected to be wrong, among the first items or
+        among all."""
         answers = self.answers[:n_items]
         return sum(1.0 - self.chosen(row).probability for row, k in enumerate(answers) if k == OPEN)
 
     def progress(self) -> dict[str, Any]:
-        """How far the review is: items reviewed, errors expected among the others, expected proportion right."""
+        """How far the review is: items reviewed, errors expected among the others, expected
+        proportion right."""
         n_items = len(self.answers)
         errors = self.expected_errors()
         check = None
@@ -291,7 +296,8 @@ class State:
         surer = 0
         relabelled = 0
         for row in range(len(self.data.items)):
-            if self.answers[row] != OPEN or row in known:  # its last suggestions stay, in case it is opened again
+            # Its last suggestions stay, in case it is opened again.
+            if self.answers[row] != OPEN or row in known:
                 if self.was[row] >= 0:
                     self.was[row] = -1
                     self.changed[row] = self.version
@@ -326,12 +332,14 @@ class State:
         for number, probability in zip(self.best[row], self.probabilities[row], strict=True):
             flat += [number, round(1000 * probability)]
         unknown = round(1000 * self.unknown[row])
-        return [row, self.answers[row], self.was[row], self.groups[row], flat, unknown, self.comments[row]]
+        told = [row, self.answers[row], self.was[row], self.groups[row]]
+        return [*told, flat, unknown, self.comments[row]]
 
     def _renumbered(self, groups: list[int]) -> list[int]:
         """New groups with the numbers of the earlier groups that they share most items with.
 
-        A method numbers its groups anew with every answer. On the page and in a table, a group keeps its number.
+        A method numbers its groups anew with every answer. On the page and in a table, a group
+        keeps its number.
         """
         shared: dict[tuple[int, int], int] = {}
         for row, new in enumerate(groups):
@@ -348,13 +356,15 @@ class State:
         return [numbers.get(group, -1) for group in groups]
 
     def _explain(self, before: float, learned: Mapping[str, float], relabelled: int, moved: int) -> str:
-        """Why many more or fewer errors are expected than before; nothing where the change is small."""
+        """Why many more or fewer errors are expected than before; nothing where the change is
+        small."""
         now = self.expected_errors(len(self.data.items))
         if not self.learned and not any(answer != OPEN for answer in self.answers):
             return ""
         if abs(now - before) <= max(_JUMP * before, _FEWEST):
             return ""
-        why = f"{relabelled:,} items have another label, and {moved:,} are more or less sure than before"
+        less_sure = f"{moved:,} are more or less sure than before"
+        why = f"{relabelled:,} items have another label, and {less_sure}"
         was_sure = self.learned.get("temperature")
         if was_sure is not None and relabelled < abs(now - before):
             often = "more" if learned["temperature"] > was_sure else "less"
