@@ -289,6 +289,21 @@ def test_detections_are_shown_in_their_pictures_with_their_boxes(run_in_folder, 
     assert (code, "--pictures names no, which is not a folder" in err) == (2, True)
 
 
+def test_labels_that_are_known_are_the_first_answers(run_in_folder, tmp_path, monkeypatch):
+    rows = "".join(f"{name},{p},{1 - p:.2f}\n" for name, p in zip("abc", (0.5, 0.6, 0.45), strict=True))
+    (tmp_path / "scores.csv").write_text("item,fox,wolf\n" + rows)
+    (tmp_path / "known.csv").write_text("item,label\nc,fox\n")
+    seen = []
+    monkeypatch.setattr(review, "run_review", lambda data, folder, **options: seen.append(data))
+    code, _, err = run_in_folder("review", "--scores", "scores.csv", "--labels", "known.csv")
+    assert code == 0, err
+    for _ in range(2):  # once, however often the review is opened
+        session = open_review(tmp_path / "scored", seen[0])
+        assert session.settled.wait(20)
+        session.close()
+        assert (session.known, len(list(session.journal))) == ({2: "fox"}, 1)
+
+
 def megadetector(path, n_images=6):
     """Detections that a classifier has called fox or dog, in a layout that must not change."""
     images = [

@@ -286,6 +286,7 @@ def scores_data(
         names=None,
         columns=batch.classes,
     )
+    known = enumerate(tasks.known_labels[0].tolist())
     kind, origins = _in_folder(pictures, "items")
     return reviews.ReviewData(
         examples=examples,
@@ -296,6 +297,7 @@ def scores_data(
         open_set=open_set,
         scores=batch.classes,
         score_file=reviews.ScoreFile.of(scores),
+        given={row: batch.classes[k] for row, k in known if k >= 0},
     )
 
 

@@ -5,7 +5,7 @@ import hashlib
 import json
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from functools import cached_property, partial
 from itertools import pairwise
@@ -89,6 +89,8 @@ class ReviewData:
         () for features.
     score_file : ScoreFile, optional
         Where the scores were read from, if labels can be written back into it.
+    given : mapping of int to str
+        Labels of items that are known before the review. They are its first answers.
     """
 
     examples: Items
@@ -100,6 +102,7 @@ class ReviewData:
     class_names: Items | None = None
     scores: tuple[str, ...] = ()
     score_file: ScoreFile | None = None
+    given: Mapping[int, str] = field(default_factory=dict)
 
     @cached_property
     def catalogue(self) -> tuple[str, ...]:

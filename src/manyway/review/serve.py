@@ -9,6 +9,7 @@ from pathlib import Path
 
 from manyway.core import Solution
 from manyway.errors import InputError, optional
+from manyway.review.actions import Label
 from manyway.review.app import Thumbnail, make_app, render
 from manyway.review.data import FILE, JOURNAL, ReviewData
 from manyway.review.export import Find
@@ -68,7 +69,11 @@ def open_review(
     try:
         if data is not saved and not read_only:
             data.save(folder)
-        return Session(data, journal, relabel)
+        session = Session(data, journal, relabel)
+        if data.given and not started and not read_only:
+            answers = Label(rows=tuple(data.given), labels=tuple(data.given.values()), key="given")
+            session.act(answers)
+        return session
     except BaseException:
         journal.close()
         raise
