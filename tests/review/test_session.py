@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import threading
 from dataclasses import replace
 from datetime import datetime
@@ -415,7 +416,8 @@ def test_a_leap_of_the_expected_errors_is_explained(tmp_path):
     label(session, [0], [truth(0)])
     said = session.progress()["explained"]
     assert said.startswith(f"{session.expected_errors():,.0f} errors are expected, {before:,.0f} before: ")
-    assert said.endswith("your answers say that the classifier is wrong more often than it seemed.")
+    assert "the answers say that the classifier is wrong more often than it seemed; 0 items have another label" in said
+    assert re.search(r", 0 are surer and \d+ less sure\.$", said)
     do(session, Comment, rows=(1,), text="x")
     session.close()
 

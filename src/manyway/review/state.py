@@ -22,6 +22,7 @@ _PRESENT = 0.05  # classes that occur with less probability are not listed
 _JUMP = 0.1  # a change of the expected errors by more than this part is explained
 _FEWEST = 1.0  # errors: smaller changes are not worth a sentence
 _SURER = 0.02  # a change of a probability that counts
+_LEARNED = 0.02  # a change of how sure a classifier is that counts, as a part
 
 
 class Said(NamedTuple):
@@ -113,6 +114,22 @@ class Suggestions:
         groups = more[1][0].tolist() if more else [-1] * n_items
         best = [[numbers[k] for k in chosen] for chosen in places[0].tolist()]
         return cls(best=best, probabilities=values[0].tolist(), unknown=unknown, groups=groups)
+
+
+@dataclass
+class _Moves:
+    """What an answer has changed about the other items."""
+
+    relabelled: int = 0
+    surer: int = 0
+    less_sure: int = 0
+
+    def sentence(self) -> str:
+        """The counts in words."""
+        labels = f"{self.relabelled:,} items have another label"
+        if self.relabelled == 1:
+            labels = "1 item has another label"
+        return f"{labels}, {self.surer:,} are surer and {self.less_sure:,} less sure"
 
 
 class State:
@@ -293,8 +310,7 @@ class State:
         new = Suggestions.of(found, numbers)
         renumbered = self._renumbered(new.groups)
         errors = self.expected_errors(len(self.data.items))
-        surer = 0
-        relabelled = 0
+        moves = _Moves()
         for row in range(len(self.data.items)):
             # Its last suggestions stay, in case it is opened again.
             if self.answers[row] != OPEN or row in known:
@@ -312,12 +328,13 @@ class State:
             now = self.chosen(row)
             differs = had_suggestion and before.number != now.number
             self.was[row] = before.number if differs and before.number >= 0 else -1
-            relabelled += self.was[row] >= 0
-            surer += abs(now.probability - before.probability) > _SURER
+            moves.relabelled += self.was[row] >= 0
+            moves.surer += now.probability > before.probability + _SURER
+            moves.less_sure += now.probability < before.probability - _SURER
             if self.page_row(row) != old:
                 self.changed[row] = self.version
         learned = {name: float(value[0]) for name, value in found.learned.items()}
-        self.explained = self._explain(errors, learned, relabelled, surer)
+        self.explained = self._explain(errors, learned, moves)
         self.learned = learned
 
     def take_order(self, scores: Tensor) -> None:
@@ -355,18 +372,14 @@ class State:
             self.n_groups += 1
         return [numbers.get(group, -1) for group in groups]
 
-    def _explain(self, before: float, learned: Mapping[str, float], relabelled: int, moved: int) -> str:
-        """Why many more or fewer errors are expected than before; nothing where the change is
-        small."""
+    def _explain(self, before: float, learned: Mapping[str, float], moves: _Moves) -> str:
+        """Why many more or fewer errors are expected than before; nothing where the change is small."""
         now = self.expected_errors(len(self.data.items))
-        if not self.learned and not any(answer != OPEN for answer in self.answers):
-            return ""
         if abs(now - before) <= max(_JUMP * before, _FEWEST):
             return ""
-        less_sure = f"{moved:,} are more or less sure than before"
-        why = f"{relabelled:,} items have another label, and {less_sure}"
-        was_sure = self.learned.get("temperature")
-        if was_sure is not None and relabelled < abs(now - before):
-            often = "more" if learned["temperature"] > was_sure else "less"
-            why = f"your answers say that the classifier is wrong {often} often than it seemed"
+        why = moves.sentence()
+        was = self.learned.get("temperature")
+        if was is not None and abs(learned["temperature"] / was - 1) > _LEARNED:
+            often = "more" if learned["temperature"] > was else "less"
+            why = f"the answers say that the classifier is wrong {often} often than it seemed; {why}"
         return f"{now:,.0f} errors are expected, {before:,.0f} before: {why}."
