@@ -8,16 +8,19 @@ import tempfile
 from pathlib import Path
 
 from manyway.errors import InputError
-from manyway.review.journal import Action, Journal
+from manyway.review.actions import Action, read_action
+from manyway.review.journal import Journal
 
 
 def write_journal(folder: Path, rng: random.Random, n_actions: int = 12) -> list[Action]:
     journal = Journal(folder / "journal.jsonl", "trees")
     for n in range(n_actions):
-        kind = rng.choice(["label", "label", "unknown", "clear", "undo"])
-        rows = () if kind == "undo" else tuple(rng.sample(range(100), rng.randint(1, 4)))
-        labels = tuple(rng.choice(["oak", "Masse", "Maße", 'a"b', "Ж\n"]) for _ in rows) if kind == "label" else ()
-        journal.append(Action(kind, rows, labels, f"key {n}"))
+        record = {"kind": rng.choice(["label", "label", "unknown", "clear", "undo"]), "key": f"key {n}"}
+        if record["kind"] != "undo":
+            record["rows"] = rng.sample(range(100), rng.randint(1, 4))
+        if record["kind"] == "label":
+            record["labels"] = [rng.choice(["oak", "Masse", "Maße", 'a"b', "Ж\n"]) for _ in record["rows"]]
+        journal.append(read_action(record))
     journal.close()
     return list(journal)
 

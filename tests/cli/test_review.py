@@ -25,9 +25,9 @@ from manyway.encoding.backbones.checkpoint import save_checkpoint
 from manyway.encoding.backbones.networks import build
 from manyway.encoding.datasets.preprocess import Preprocess
 from manyway.errors import InputError, install
+from manyway.review.actions import Label, Unknown
 from manyway.review.data import TEXTS
-from manyway.review.export import export_examples
-from manyway.review.journal import Action
+from manyway.review.export import export_examples, offered_exports
 from manyway.review.serve import open_review
 
 
@@ -42,7 +42,7 @@ def files(tmp_path):
 
 def saved(folder, data=None):
     session = open_review(folder, data or make_review())
-    session.act(Action("label", (0, 1), (truth(0), truth(1)), "a"))
+    session.act(Label(rows=(0, 1), labels=(truth(0), truth(1)), key="a"))
     session.close()
 
 
@@ -202,7 +202,7 @@ def test_classes_may_have_names_in_a_review(files, run_in_folder, monkeypatch, e
     assert seen[0].catalogue == CLASSES
     session = open_review(files / "named", seen[0])
     assert len(session.data.examples) == (24 if examples else 0)
-    session.act(Action("label", (1,), (truth(1),), "a"))
+    session.act(Label(rows=(1,), labels=(truth(1),), key="a"))
     assert session.settled.wait(20)
     assert not session.problem
     assert session.classes[session.answers[1]] == "fir"
@@ -225,10 +225,10 @@ def test_scores_can_be_reviewed(run_in_folder, tmp_path, monkeypatch):
     assert session.classes == ["fox", "wolf", "dog"]
     found = [session.classes[session.chosen(row)[0]] for row in range(5)]
     assert found == ["fox", "fox", "fox", "fox", "fox"]
-    session.act(Action("label", (0, 1, 2), ("wolf",) * 3, "a"))
+    session.act(Label(rows=(0, 1, 2), labels=("wolf",) * 3, key="a"))
     assert session.settled.wait(20)
     assert not session.problem
-    session.act(Action("label", (3,), ("cat",), "b"))  # the classifier has no scores for it
+    session.act(Label(rows=(3,), labels=("cat",), key="b"))  # the classifier has no scores for it
     assert session.settled.wait(20)
     assert not session.problem
     assert session.classes[session.answers[3]] == "cat"
@@ -287,6 +287,85 @@ def test_detections_are_shown_in_their_pictures_with_their_boxes(run_in_folder, 
         run(elsewhere, tmp_path / "other", browser=False)
     code, _, err = run_in_folder("review", "--scores", "md.json", "--pictures", "no")
     assert (code, "--pictures names no, which is not a folder" in err) == (2, True)
+
+
+def test_labels_that_are_known_are_the_first_answers(run_in_folder, tmp_path, monkeypatch):
+    rows = "".join(f"{name},{p},{1 - p:.2f}\n" for name, p in zip("abc", (0.5, 0.6, 0.45), strict=True))
+    (tmp_path / "scores.csv").write_text("item,fox,wolf\n" + rows)
+    (tmp_path / "known.csv").write_text("item,label\nc,fox\n")
+    seen = []
+    monkeypatch.setattr(review, "run_review", lambda data, folder, **options: seen.append(data))
+    code, _, err = run_in_folder("review", "--scores", "scores.csv", "--labels", "known.csv")
+    assert code == 0, err
+    for _ in range(2):  # once, however often the review is opened
+        session = open_review(tmp_path / "scored", seen[0])
+        assert session.settled.wait(20)
+        session.close()
+        assert (session.known, len(list(session.journal))) == ({2: "fox"}, 1)
+
+
+def megadetector(path, n_images=6):
+    """Detections that a classifier has called fox or dog, in a layout that must not change."""
+    images = [
+        {"file": f"{n}.jpg", "detections": [
+            {"category": "1", "conf": 0.9, "bbox": [0, 0, 1, 1], "classifications": [["0", 0.6], ["1", 0.4]]}]}
+        for n in range(n_images)
+    ]  # fmt: skip
+    content = {"info": {"format_version": "1.3"}, "detection_categories": {"1": "animal"}}
+    content |= {"classification_categories": {"0": "fox", "1": "dog"}, "images": images, "own": [1.50]}
+    path.write_text(json.dumps(content, indent=3))
+    return content
+
+
+def test_a_review_of_scores_goes_back_into_the_format_that_they_came_in(run_in_folder, tmp_path, monkeypatch):
+    content = megadetector(tmp_path / "md.json")
+    seen = []
+    with monkeypatch.context() as patch:
+        patch.setattr(review, "run_review", lambda data, folder, **options: seen.append(data))
+        code, _, err = run_in_folder("review", "--scores", "md.json", "--open-set")
+    assert code == 0, err
+    session = open_review(tmp_path / "scored", seen[0])
+    session.act(Label(rows=(0, 3), labels=("dog", "fox"), key="a"))
+    session.act(Unknown(rows=(1,), key="b"))
+    assert session.settled.wait(20)
+    assert "md-reviewed.json" in offered_exports(session)
+    session.close()
+    code, out, err = run_in_folder("review", "scored", "--export", "back.json")
+    assert (code, out) == (0, "6 labels are in back.json.\n"), err
+    back = json.loads((tmp_path / "back.json").read_text())
+    found = [image["detections"][0].pop("classifications") for image in back["images"]]
+    for image in content["images"]:
+        image["detections"][0].pop("classifications")
+    assert back == content  # everything else is as it was
+    assert found[0] == [["1", 1.0], ["0", 0.0]]
+    assert found[1] == []
+    assert found[3] == [["0", 1.0], ["1", 0.0]]
+    code, _, err = run_in_folder("review", "scored", "--export", "md.json", "--overwrite")
+    assert (code, "md.json" in err) == (2, True)  # it is the input
+    (tmp_path / "md.json").write_text((tmp_path / "md.json").read_text().replace("0.6", "0.7"))
+    code, _, err = run_in_folder("review", "scored", "--export", "again.json")
+    assert (code, "md.json has changed since the review began" in err) == (2, True)
+    assert not (tmp_path / "again.json").exists()
+
+
+def test_a_new_class_that_the_format_of_the_scores_has_no_place_for_is_named(run_in_folder, tmp_path, monkeypatch):
+    megadetector(tmp_path / "md.json")
+    seen = []
+    with monkeypatch.context() as patch:
+        patch.setattr(review, "run_review", lambda data, folder, **options: seen.append(data))
+        run_in_folder("review", "--scores", "md.json")
+    session = open_review(tmp_path / "scored", seen[0])
+    session.act(Label(rows=(2,), labels=("lynx",), key="a"))
+    assert session.settled.wait(20)
+    session.close()
+    code, _, err = run_in_folder("review", "scored", "--export", "back.json")
+    assert (code, "has no category 'lynx'; add it to 'classification_categories'" in err) == (2, True)
+
+
+def test_a_review_of_features_has_no_format_to_go_back_to(run_in_folder, tmp_path):
+    saved(tmp_path / "trees")
+    code, _, err = run_in_folder("review", "trees", "--export", "back.json")
+    assert (code, "write a table: labels.csv" in err) == (2, True)
 
 
 def test_a_table_of_texts_is_served_without_pictures(tmp_path, monkeypatch):

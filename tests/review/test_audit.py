@@ -85,5 +85,24 @@ def test_wrong_labels_that_are_found_out_of_turn_are_not_among_the_rest():
     before = check.progress(answers, -2)
     answers[check.order[30]] = 1
     after = check.progress(answers, -2)
-    assert (after["asked"], after["wrong"], after["rest"]) == (20, 0, 79)
-    assert after["most"] == before["most"] - 1
+    assert (after.asked, after.wrong, after.rest) == (20, 0, 79)
+    assert after.most == before.most - 1
+
+
+@pytest.mark.parametrize("n_items", [40, 97, 175, 300, 1000])
+@pytest.mark.parametrize("part", [0, 1.1], ids=["of the rest", "of all"])
+def test_a_looser_tolerance_takes_no_more_answers(n_items, part):
+    parts = (0.01, 0.02, 0.05, 0.1)
+    needed = [Check.planned(n_items, one, 0.05, int(part * n_items), parts).left(0, 0) for one in parts]
+    assert needed == sorted(needed, reverse=True)
+
+
+def test_the_bound_is_said_whenever_a_check_ends():
+    check = RandomCheck.begin(Check(100, 0.1), dict.fromkeys(range(100), 0), n_classes=2, seed="a")
+    answers = [-2] * 100
+    for row in check.order[:20]:
+        answers[row] = 0
+    most = Check(100, 0.1).most_wrong(20, 0)
+    said = check.progress(answers, -2).sentence()
+    bound = f"with 95 % confidence at most {most} of the 80 labels without an answer are wrong"
+    assert said == f"The check is over after 20 answers: {bound}."

@@ -17,17 +17,17 @@ from manyway.encoding.datasets.sources import open_source
 from manyway.encoding.datasets.texts import open_texts
 from manyway.errors import InputError
 from manyway.files.items import read_items
+from manyway.review.actions import Comment, Label, Unknown
 from manyway.review.data import TEXTS
 from manyway.review.export import export_examples, export_folders, export_labels
-from manyway.review.journal import Action
 
 
 @pytest.fixture
 def reviewed(session):
     """Items 0 to 9 have their class, 10 has a new one, 11 none."""
     rows = tuple(range(10))
-    session.act(Action("label", (*rows, 10), (*map(truth, rows), "a/b: new"), "a"))
-    session.act(Action("unknown", (11,), key="b"))
+    session.act(Label(rows=(*rows, 10), labels=(*map(truth, rows), "a/b: new"), key="a"))
+    session.act(Unknown(rows=(11,), key="b"))
     assert session.settled.wait(20)
     return session
 
@@ -50,8 +50,8 @@ def test_labels_say_what_a_person_has_seen(reviewed, tmp_path):
 def test_labels_of_unknown_items_are_those_of_label(open_session, tmp_path):
     session = open_session(with_unknown_items())
     row = session.groups.index(0)
-    session.act(Action("unknown", (0,), key="a"))
-    session.act(Action("label", (row,), ("new",), "b"))
+    session.act(Unknown(rows=(0,), key="a"))
+    session.act(Label(rows=(row,), labels=("new",), key="b"))
     assert session.settled.wait(20)
     export_labels(session, tmp_path / "labels.csv")
     rows = rows_of(tmp_path / "labels.csv")
@@ -64,8 +64,8 @@ def test_labels_of_unknown_items_are_those_of_label(open_session, tmp_path):
 
 
 def test_what_a_spreadsheet_would_compute_is_written_as_text_and_read_back_as_it_was(session, tmp_path):
-    session.act(Action("label", (0,), ("=1+1",), "a"))
-    session.act(Action("comment", (0,), ("@now",), "b"))
+    session.act(Label(rows=(0,), labels=("=1+1",), key="a"))
+    session.act(Comment(rows=(0,), text="@now", key="b"))
     assert session.settled.wait(20)
     export_labels(session, tmp_path / "labels.csv")
     export_examples(session, tmp_path / "examples.csv")
@@ -102,7 +102,7 @@ def test_features_come_back_exactly_and_label_reads_them(reviewed, tmp_path, mon
 
 def test_texts_come_back_as_texts_with_labels(open_session, tmp_path):
     session = open_session(make_review(TEXTS))
-    session.act(Action("label", (2,), ('with, "comma"',), "a"))
+    session.act(Label(rows=(2,), labels=('with, "comma"',), key="a"))
     export_examples(session, tmp_path / "examples.csv")
     texts = open_texts(tmp_path / "examples.csv")
     assert texts.texts[-1] == "photo-2.png"
@@ -112,7 +112,7 @@ def test_texts_come_back_as_texts_with_labels(open_session, tmp_path):
 @pytest.fixture
 def of_pictures(open_session, tmp_path):
     session = open_session(with_pictures(tmp_path / "pictures"))
-    session.act(Action("label", (0, 1, 2), ("oak", "../evil", "oak "), "a"))
+    session.act(Label(rows=(0, 1, 2), labels=("oak", "../evil", "oak "), key="a"))
     return session, picture_access(session.data)[1]
 
 
@@ -131,7 +131,7 @@ def test_pictures_are_links_in_one_folder_per_class(of_pictures, tmp_path):
 
 def test_an_export_of_pictures_that_fails_changes_nothing(of_pictures, tmp_path):
     session, find = of_pictures
-    session.act(Action("label", (3,), ("oak",), "b"))  # its picture is missing
+    session.act(Label(rows=(3,), labels=("oak",), key="b"))  # its picture is missing
     with pytest.raises(InputError, match=r"photo-3\.png is missing"):
         export_examples(session, tmp_path / "made" / "examples", find)
     assert list((tmp_path / "made").iterdir()) == []

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import errno
+import hashlib
+import json
 import os
 import random
 import re
@@ -15,36 +17,93 @@ import pytest
 from damage import wrong_answers
 
 from manyway.errors import InputError
-from manyway.review.journal import Action, Journal
+from manyway.review.actions import BeginCheck, Clear, Comment, EndCheck, Label, Redo, Undo, Unknown
+from manyway.review.journal import Journal
 
 # A reviewer who goes on where the journal ends, and writes a line when an action is acknowledged.
 REVIEWER = """
 import random, sys
 from pathlib import Path
-from manyway.review.journal import Action, Journal
+from manyway.review.actions import Label, Undo, Unknown
+from manyway.review.journal import Journal
 journal = Journal(Path(sys.argv[1]), items="trees")
 rng, number = random.Random(int(sys.argv[2])), len(list(journal))
 while True:
-    kind = rng.choice(["label", "label", "unknown", "undo"])
-    rows = () if kind == "undo" else tuple(rng.sample(range(1000), rng.randint(1, 40)))
-    labels = tuple(rng.choice(["oak", "elm"]) for _ in rows) if kind == "label" else ()
-    journal.append(Action(kind, rows, labels, key=str(number)))
-    print(number, kind, len(rows), flush=True)
+    key, rows = str(number), tuple(rng.sample(range(1000), rng.randint(1, 40)))
+    labels = tuple(rng.choice(["oak", "elm"]) for _ in rows)
+    actions = [Label(rows=rows, labels=labels, key=key), Unknown(rows=rows, key=key), Undo(target="1", key=key)]
+    action = rng.choice(actions)
+    journal.append(action)
+    print(number, action.kind, len(getattr(action, "rows", ())), flush=True)
     number += 1
 """
 
 
 def test_actions_come_back_in_order(tmp_path):
     actions = [
-        Action("label", (1, 2), ("oak", "Ж\udcff"), "a"),
-        Action("undo", key="b"),
-        Action("clear", (1,), key="c"),
+        Label(rows=(1, 2), labels=("oak", "Ж\udcff"), key="a"),
+        Undo(target="a", key="b"),
+        Redo(target="a", key="c"),
+        Clear(rows=(1,), key="d"),
+        Unknown(rows=(2,), key="e"),
+        Comment(rows=(1,), text="at night", key="f"),
+        BeginCheck(tolerance=0.05, of="rest", seed="abc", key="g"),
+        EndCheck(key="h"),
     ]
     journal = Journal(tmp_path / "journal.jsonl", "trees")
     for action in actions:
         journal.append(action)
     journal.close()
     assert list(Journal(tmp_path / "journal.jsonl", "trees")) == actions
+
+
+def earlier_line(number, before, *fields):
+    """A line of the earlier format: number, checksum before it, time, kind, items, texts, key; with its checksum."""
+    text = json.dumps([number, before, "2026-01-01T10:00:00+00:00", *fields], separators=(",", ":"))
+    items = "trees" if number else ""
+    check = hashlib.sha256(f"{items}\n{text}".encode()).hexdigest()[:32]
+    return check, f'{{"check":"{check}","entry":{text}}}\n'
+
+
+def test_a_journal_of_the_earlier_format_is_read_and_written_anew(tmp_path):
+    entries = [
+        ("review", [], ["manyway review 2", "trees"], ""),
+        ("label", [1, 2], ["oak", "elm"], "a"),
+        ("undo", [], ["a"], "b"),
+        ("redo", [], ["a"], "c"),
+        ("clear", [1], [], "d"),
+        ("unknown", [2], [], "e"),
+        ("comment", [1], ["at night"], "f"),
+        ("check", [], ["0.05 rest", "abc"], "g"),
+        ("check", [], [], "h"),
+    ]
+    check, content = "", ""
+    for number, entry in enumerate(entries):
+        check, line = earlier_line(number, check, *entry)
+        content += line
+    end = json.dumps([len(entries), check], separators=(",", ":"))
+    sealed = hashlib.sha256(f"trees\n{end}".encode()).hexdigest()[:32]
+    path = tmp_path / "journal.jsonl"
+    path.write_text(content)
+    path.with_suffix(".end").write_text(f'{{"check":"{sealed}","entry":{end}}}\n')
+    for _ in range(2):
+        journal = Journal(path, "trees", new=False)
+        journal.close()
+        assert (list(journal), journal.damage) == (
+            [
+                Label(rows=(1, 2), labels=("oak", "elm"), key="a"),
+                Undo(target="a", key="b"),
+                Redo(target="a", key="c"),
+                Clear(rows=(1,), key="d"),
+                Unknown(rows=(2,), key="e"),
+                Comment(rows=(1,), text="at night", key="f"),
+                BeginCheck(tolerance=0.05, of="rest", seed="abc", key="g"),
+                EndCheck(key="h"),
+            ],
+            "",
+        )
+        assert "manyway review 3" in path.read_text()
+        assert journal.entries[0].time == "2026-01-01T10:00:00+00:00"
 
 
 @pytest.mark.skipif(os.name != "posix", reason="needs SIGKILL")
@@ -58,7 +117,7 @@ def test_twenty_kills_lose_no_acknowledged_action(tmp_path):
             os.kill(child.pid, signal.SIGKILL)
             acknowledged += [line.split() for line in child.stdout.read().splitlines(keepends=True) if line[-1] == "\n"]
         journal = Journal(path, "trees")
-        stored = [[action.key, action.kind, str(len(action.rows))] for action in journal]
+        stored = [[action.key, action.kind, str(len(getattr(action, "rows", ())))] for action in journal]
         journal.close()
         assert stored[: len(acknowledged)] == acknowledged
         assert len(stored) - len(acknowledged) <= 1  # one may be stored but not acknowledged yet
@@ -69,7 +128,7 @@ def test_every_action_reaches_the_disk_before_it_is_acknowledged(tmp_path, monke
     journal = Journal(tmp_path / "journal.jsonl", "trees")
     synced = []
     monkeypatch.setattr(os, "fsync", lambda file: synced.append(os.fstat(file).st_size))
-    journal.append(Action("unknown", (1,), key="a"))
+    journal.append(Unknown(rows=(1,), key="a"))
     assert synced == [(tmp_path / "journal.jsonl").stat().st_size]
 
 
@@ -96,7 +155,7 @@ def test_a_later_format_is_refused(tmp_path, monkeypatch):
         Journal(tmp_path / "journal.jsonl", "trees")
 
 
-ACTIONS = [Action("label", (n, n + 1), ("oak", "elm"), f"key {n}") for n in range(5)]
+ACTIONS = [Label(rows=(n, n + 1), labels=("oak", "elm"), key=f"key {n}") for n in range(5)]
 
 
 @pytest.fixture
@@ -154,7 +213,7 @@ def test_a_damage_is_said_once_and_what_is_intact_is_kept(written, damage, kept,
 
 def test_half_a_line_that_was_never_acknowledged_is_no_damage(written):
     end, whole = end_of(written).read_bytes(), written.read_bytes()
-    Journal(written, "trees").append(Action("undo", key="later"))
+    Journal(written, "trees").append(Undo(target="x", key="later"))
     more = written.read_bytes()
     for length in (len(whole) + 1, len(whole) + 20, len(more) - 2):
         written.write_bytes(more[:length])
@@ -192,10 +251,10 @@ def test_a_full_disk_loses_nothing(written, monkeypatch):
     journal._file = Full(journal._file)
     for _ in range(3):
         with pytest.raises(InputError, match="The action was not saved: No space left on device"):
-            journal.append(Action("unknown", (7,), key="full"))
+            journal.append(Unknown(rows=(7,), key="full"))
     assert written.read_bytes() == whole
     journal._file = journal._file.file
-    journal.append(Action("unknown", (8,), key="room"))
+    journal.append(Unknown(rows=(8,), key="room"))
     journal.close()
     again = Journal(written, "trees", new=False)
     assert (len(list(again)), again.damage) == (6, "")

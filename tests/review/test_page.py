@@ -20,13 +20,15 @@ from review_problems import HOSTILE, make_review, truth, with_pictures, with_unk
 
 from manyway.cli.review import demo_data, picture_access
 from manyway.core.solution import Solution
+from manyway.errors import InputError
 from manyway.files.items import Items
+from manyway.review.actions import ACTIONS, Label
+from manyway.review.app import make_app
 from manyway.review.data import TEXTS, ReviewData
 from manyway.review.guard import Guard
-from manyway.review.journal import Action
 from manyway.review.relabel import Relabel
-from manyway.review.serve import make_app, open_review, serve, take_port
-from manyway.review.session import NO_CLASS, OPEN
+from manyway.review.serve import open_review, serve, take_port
+from manyway.review.state import NO_CLASS, OPEN
 from manyway.sampling.embedded import load_glyphs
 from manyway.training.glyphs import SAMPLES
 
@@ -230,6 +232,73 @@ def test_hands_stay_on_the_keyboard(open_page):
     assert review.answer(first) == "open"
 
 
+def test_undo_goes_to_the_item_so_that_the_next_key_answers_it(open_page):
+    review = open_page()
+    first = review.current()
+    suggested = review.session.classes[review.session.best[first][0]]
+    review.press("3", "u", "Enter")  # a wrong key, its undo and the right key, faster than the server answers
+    review.settle()
+    assert review.answer(first) == suggested
+    assert review.session.answers.count(OPEN) == 39
+    review.press("End", "u")
+    review.settle()
+    assert review.current() == first
+    review.press("End", "U")
+    review.settle()
+    assert (review.current(), review.answer(first)) == (first, suggested)
+
+
+def test_undo_selects_again_what_was_answered_together_and_shows_what_the_filter_hides(open_page):
+    review = open_page()
+    review.press("Shift+ArrowRight", "Shift+ArrowRight")
+    rows = [int(cell.get_attribute("data-row")) for cell in review.page.locator(".item[aria-selected=true]").all()]
+    review.press("x")
+    review.settle()
+    review.page.get_by_role("radio", name="Open").check()
+    assert review.page.locator(f"#item-{rows[0]}").count() == 0
+    review.page.locator(".item").last.click()
+    review.press("u")
+    review.settle()
+    assert review.page.locator(".item[aria-selected=true]").count() == 3
+    assert review.current() == rows[0]
+    review.press("2")
+    review.settle()
+    assert len({review.answer(row) for row in rows} - {"open"}) == 1
+
+
+def test_the_history_leads_to_the_items_and_takes_back(open_page):
+    review = open_page()
+    first = review.current()
+    review.press("x", "Enter")
+    review.settle()
+    review.press("h")
+    entries = review.page.locator("#history-list button")
+    review.until("document.getElementById('history').open")
+    assert entries.last.inner_text() == f"photo-{first}.png: unknown."
+    entries.last.click()
+    assert review.current() == first
+    review.press("h")
+    review.until("document.getElementById('history').open")
+    review.page.locator("#history-undo").click()
+    review.settle()
+    assert review.session.answers.count(OPEN) == 39
+
+
+def test_every_action_of_the_server_has_a_key_and_a_line_in_the_help(open_page):
+    review = open_page()
+    review.press("?")
+    lines = review.page.locator("#keys div").all_inner_texts()
+    gestures = [gesture for action in ACTIONS.values() for gesture in action.gestures]
+    for gesture in gestures:
+        assert any(gesture.about in line for line in lines), gesture
+    assert len({gesture.key for gesture in gestures}) == len(gestures)
+    review.press("Escape")
+    buttons = review.page.locator("#panel .does button").all_inner_texts()
+    expected = [gesture.button for gesture in gestures if gesture.button and gesture.only != "reviewed"]
+    assert len(buttons) == len(expected)
+    assert all(text.startswith(name) for text, name in zip(buttons, expected, strict=True))
+
+
 def test_arrows_move_through_groups_and_select_with_shift(open_page):
     review = open_page()
     order = [int(cell.get_attribute("data-row")) for cell in review.page.locator(".item").all()]
@@ -353,12 +422,14 @@ def test_a_missing_picture_shows_as_missing_and_can_be_labelled(open_page, tmp_p
     assert review.answer(3) == "oak"
 
 
-def test_a_group_of_unknown_items_is_named_at_once(open_page):
+def test_items_that_were_called_unknown_are_named_at_once(open_page):
     review = open_page()
     review.press("Shift+ArrowRight", "x")
     review.settle()
-    review.press("s")
-    review.page.get_by_role("button", name="Name this group").click()
+    review.press("s", "End", "g")
+    review.until("document.getElementById('search').open")
+    review.page.locator("#search-threshold").fill("0")
+    review.page.locator("#search-text").focus()
     review.press(*"Ginkgo", "Enter")
     review.settle()
     review.press("s")
@@ -369,6 +440,50 @@ def test_a_group_of_unknown_items_is_named_at_once(open_page):
     review.page.keyboard.insert_text("GI\u0301N")  # accents are ignored
     assert review.page.locator("#search-found li").first.inner_text() == "Ginkgo"
     review.press("Escape")
+
+
+def test_a_group_is_named_above_a_likeness_and_its_strays_stay_open(open_page):
+    review = open_page(with_unknown_items())
+    page, found = review.page, review.session
+    page.locator("#sort").select_option("unknown")
+    members = [row for row in range(40) if found.groups[row] == 0]
+    likeness = found.likeness(members)
+    page.get_by_role("button", name="Name this group").first.click()
+    review.until("document.getElementById('search').open")
+    shown = page.locator("#search-preview button")
+    assert shown.count() == len(members)
+    assert "medoid" in shown.first.get_attribute("class")
+    assert shown.first.get_attribute("title").startswith(found.data.shown[likeness.medoid])
+    middle = int(100 * sorted(likeness.values)[len(members) // 2]) / 100
+    page.locator("#search-threshold").fill(str(middle))
+    typical = [row for row, value in zip(members, likeness.values, strict=True) if value >= middle]
+    assert 0 < len(typical) < len(members)
+    assert page.locator("#search-preview [aria-pressed=true]").count() == len(typical)
+    shown.last.click()  # a stray that belongs to the group after all
+    stray = min(zip(likeness.values, members, strict=True))[1]
+    assert f"{len(typical) + 1} items will get the name" in page.locator("#search-group-count").inner_text()
+    page.locator("#search-text").focus()
+    review.press(*"Ginkgo", "Enter")
+    review.settle()
+    assert {row for row in range(40) if review.answer(row) == "Ginkgo"} == {*typical, stray}
+    assert len(list(found.journal)) == 1
+    review.press("s")
+    picture = page.locator("section", has=page.locator("h2", has_text="Ginkgo")).locator(".example").first
+    assert picture.inner_text() == found.data.shown[found.relabel.central([*typical, stray])[0]]
+    review.press("u")
+    review.settle()
+    assert found.answers == [OPEN] * 40
+    assert page.locator(".item[aria-selected=true]").count() == 1  # nobody has selected them
+
+
+def test_the_filter_finds_classes_and_says_what_it_looked_for(open_page):
+    review = open_page()
+    review.press("f", *"LARCH")
+    rows = {int(cell.get_attribute("data-row")) for cell in review.page.locator(".item").all()}
+    found = review.session
+    assert rows == {row for row in range(40) if found.classes[found.chosen(row).number] == "larch"}
+    review.page.locator("#filter").fill("no such thing")
+    assert review.page.locator("#nothing").inner_text().startswith("No item has “no such thing” in its name, class,")
 
 
 @pytest.mark.skipif(os.name != "posix", reason="needs SIGKILL")
@@ -549,6 +664,50 @@ def test_arrows_go_on_in_the_enlarged_view(open_page, tmp_path):
     review.until("document.activeElement.id === 'item-' + document.querySelector('.item.current').dataset.row")
 
 
+def test_answers_are_given_in_the_enlarged_view_beside_an_example(open_page, tmp_path):
+    review = open_page(with_pictures(tmp_path / "pictures"))
+    page, first = review.page, review.current()
+    suggested = review.session.classes[review.session.best[first][0]]
+    review.press("z")
+    assert page.locator("#large-example-name").inner_text() == f"Example: 1 · {suggested}"
+    review.press(".")
+    assert page.locator("#large-strip [aria-pressed=true]").count() == 1
+    assert page.locator("#large-strip button").nth(1).get_attribute("aria-pressed") == "true"
+    review.press("Enter")  # confirms, and does not close
+    review.settle()
+    assert (review.answer(first), page.locator("#large").is_visible()) == (suggested, True)
+    here = review.current()
+    assert f"photo-{here}.png" in page.locator("#large-name").inner_text()
+    review.press("n", *"Scots pine", "Enter")
+    review.settle()
+    assert (review.answer(here), page.locator("#large").is_visible()) == ("Scots pine", True)
+    review.press("u")
+    review.settle()
+    assert review.current() == here
+    review.press("Escape")
+    page.wait_for_selector(".near .example")
+    page.locator(".near .example").nth(2).click()
+    label = page.locator(".near .example").nth(2).get_attribute("title").split(",")[0]
+    assert page.locator("#large-example-name").inner_text() == f"Example: {label}"
+    review.press("z")
+    review.until("!document.getElementById('large').open")
+
+
+def test_an_export_that_fails_looks_like_an_error(open_page, monkeypatch):
+    review = open_page()
+    page = review.page
+
+    def fail(*given):
+        raise InputError("The disk is full.")
+
+    monkeypatch.setattr("manyway.review.export.write_rows", fail)
+    review.press("e")
+    page.locator("#exports-list button", has_text="labels.csv").click()
+    page.wait_for_selector("#exports-said.bad[role=alert]:text-is('The disk is full.')")
+    review.press("Escape")
+    review.complaints[:] = [text for text in review.complaints if "400 (Bad Request)" not in text]
+
+
 def camera():
     """Items with what a camera says: two of them seconds apart, and an id for texts."""
     data = make_review()
@@ -621,7 +780,7 @@ def test_groups_of_unknown_items_come_first_where_these_are_asked_for_and_are_na
     review = open_page(with_unknown_items())
     found = review.session
     sizes = Counter(group for group in found.groups if group >= 0)
-    several = [f"New group {1 + group}" for group, size in sorted(sizes.items()) if size > 1]
+    several = [f"New group {group}" for group, size in sorted(sizes.items()) if size > 1]
     assert len(several) >= 2
     assert review.titles()[: len(several)] != several
     review.page.locator("#sort").select_option("unknown")
@@ -800,7 +959,7 @@ def test_a_check_is_proposed_when_99_per_cent_are_expected_to_be_right(open_page
     review = open_page()
     assert "check it" not in review.page.locator("#counts").inner_text()
     doubtful = sorted(range(40), key=lambda row: review.session.chosen(row)[1])[:36]
-    review.session.act(Action("label", tuple(doubtful), tuple(map(truth, doubtful)), "most"))
+    review.session.act(Label(rows=tuple(doubtful), labels=tuple(map(truth, doubtful)), key="most"))
     review.settle()
     assert review.session.progress()["right"] >= 0.99
     assert "% right expected: check it" in review.page.locator("#counts").inner_text()
@@ -816,7 +975,7 @@ def test_screenshots(open_page):
         review.settle()
         row = review.session.order[0]
         letter = letters[int(Path(review.session.data.names[row]).stem) // SAMPLES]
-        review.session.act(Action("label", (row,), (letter,), str(row)))
+        review.session.act(Label(rows=(row,), labels=(letter,), key=str(row)))
         assert review.session.settled.wait(60)
     review.settle()
     review.page.reload()
@@ -841,6 +1000,30 @@ def test_screenshots(open_page):
         context.close()
 
 
+@pytest.mark.skipif("MANYWAY_SCREENSHOTS" not in os.environ, reason="draws a picture of docs/review.md")
+def test_screenshot_of_a_group(open_page):
+    """Letters of the demonstration, of which three have no examples."""
+    data = demo_data()
+    letters = load_glyphs().class_names
+    in_pile = Counter(letters[int(Path(name).stem) // SAMPLES] for name in data.names)
+    strange = {name for name, _ in in_pile.most_common(3)}
+    rows = [row for row, label in enumerate(data.examples.labels) if label not in strange]
+    examples = replace(
+        data.examples,
+        features=data.examples.features[rows],
+        labels=tuple(data.examples.labels[row] for row in rows),
+        names=[data.examples.names[row] for row in rows],
+    )
+    review = open_page(replace(data, examples=examples, open_set=True), width=1280, height=800)
+    review.page.locator("#sort").select_option("unknown")
+    review.page.get_by_role("button", name="Name this group").first.click()
+    review.until("document.getElementById('search').open")
+    review.page.locator("#search-text").focus()
+    review.press(*"A letter of mine")
+    photograph(review.page, Path(os.environ["MANYWAY_SCREENSHOTS"]).absolute() / "review-group.png")
+    review.press("Escape")
+
+
 def photograph(page, path):
     loaded = """() => [...document.images].every((image) => {
         const box = image.getBoundingClientRect();
@@ -858,8 +1041,8 @@ def test_a_random_check_says_when_one_is_done(open_page):
     assert "5 %: about" in page.locator("#check-choices").inner_text()
     assert "too early" in page.locator("#check-choices").inner_text()  # labels are expected to be wrong
     assert page.evaluate("document.activeElement.value") == "0.05 all"
-    page.locator("#check-choices input[value='0.1 rest']").check()
-    page.locator("#check-sheet button[value=go]").click()
+    page.locator("#check-choices input[value='0.1 all']").check()
+    review.press("Enter")
     review.until("!document.getElementById('checking').hidden")
     page.reload()
     page.wait_for_selector("body.ready")  # the item that the check asks for is the current one again
@@ -870,6 +1053,11 @@ def test_a_random_check_says_when_one_is_done(open_page):
         review.until("!document.body.classList.contains('saving')")
     review.settle()
     said = page.locator("#checking-said").inner_text()
-    assert said.startswith("You are done. With 95 % confidence at most")
+    assert said.startswith("You are done: with 95 % confidence at most")
     page.locator("#check-end").click()
+    review.until("document.getElementById('check-end').hidden")
+    said = page.locator("#checking-said").inner_text()  # the bound stays until the next answer
+    assert re.match(r"The check is over after \d+ answers: with 95 % confidence at most \d+ of the \d+ labels", said)
+    review.settle()
+    review.press("Enter")
     review.until("document.getElementById('checking').hidden")

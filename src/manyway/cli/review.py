@@ -9,7 +9,7 @@ from functools import cache, partial
 from os.path import abspath
 from pathlib import Path
 from threading import Lock
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
 
@@ -41,6 +41,7 @@ def review(
     output: Annotated[Path | None, typer.Option("--output", "-o")] = None,
     demo: bool = False,
     export: Path | None = None,
+    form: Annotated[str | None, typer.Option("--format")] = None,
     export_examples: Path | None = None,
     overwrite: bool = False,
     sort_into: Path | None = None,
@@ -66,8 +67,9 @@ def review(
 ) -> None:
     """Look at the labels of a batch on a local web page, and correct them.
 
-    The page shows the items grouped by suggested class, the least certain group first. Every answer is saved at once
-    and labels the other items again. EXAMPLES and ITEMS are read as by `manyway label`.
+    The page shows the items grouped by suggested class, the least certain group first. Every answer
+    is saved at once and labels the other items again. EXAMPLES and ITEMS are read as by `manyway
+    label`.
 
     [bold]Examples:[/bold]
 
@@ -91,44 +93,58 @@ def review(
     items : ITEMS
         Items to review, of the same kind.
     output : FOLDER
-        Where the review is saved: answers, features and exports. Default: review. If it holds a review of the same
-        items, that review goes on.
+        Where the review is saved: answers, features and exports. Default: review. If it holds a
+        review of the same items, that review goes on.
     demo
         Review drawings of letters that come with the package.
     export : FILE
         Write the labels of a saved review to a .csv, .tsv, .xlsx, .parquet or .jsonl file and stop.
+        A review of scores is also written into the format that they came in: name a .json or .txt
+        file, or give --format.
+    form : FORMAT
+        With --export: `table`, or `input` for the format of the scores. Default: by the ending.
     export_examples : PATH
-        Write the examples of a saved review and its reviewed items, to a table or to a folder with one folder of
-        pictures per class, and stop. `manyway label` reads them as examples.
+        Write the examples of a saved review and its reviewed items, to a table or to a folder with
+        one folder of pictures per class, and stop. `manyway label` reads them as examples.
     sort_into : FOLDER
-        Sort the pictures of a saved review into a new folder with one folder per label, as relative links, and stop.
+        Sort the pictures of a saved review into a new folder with one folder per label, as relative
+        links, and stop.
     copy
         With --sort-into: copy the pictures.
     pictures : FOLDER
-        The folder of the pictures that the item names of a feature file refer to. Default: the pictures that were
-        encoded; without any, names are shown.
+        The folder of the pictures that the item names of a feature file refer to. Default: the
+        pictures that were encoded; without any, names are shown.
     port
         The port on this computer; a port in use takes the next.
     no_browser
         Print the address and open no browser.
     """
-    import tempfile
-
     from manyway.cli.inputs import Inputs, ScoreInputs
     from manyway.methods.evidence.from_scores import SEVERAL
 
     check_review(several=kind == SEVERAL)
     serve = partial(run_review, port=port, browser=not no_browser)
-    targets = (export, export_examples, sort_into)
-    for table in (path for path in targets[:2] if path is not None and not path.is_dir()):
-        files.check_output(table, overwrite=may_replace(table, overwrite))
-    columns = (label_column, item_column, ignore_columns or (), feature_columns or ())
-    options = files.Options(*columns, text_column=text_column, sheet=sheet, skip_bad=skip_bad)
+    targets = _Targets(
+        labels=export,
+        form=labelling.find_format(form, export),
+        examples=export_examples,
+        folders=sort_into,
+        copy=copy,
+    )
+    targets.check(overwrite=overwrite)
+    options = files.Options(
+        label_column=label_column,
+        item_column=item_column,
+        ignore_columns=ignore_columns or (),
+        feature_columns=feature_columns or (),
+        text_column=text_column,
+        sheet=sheet,
+        skip_bad=skip_bad,
+    )
     if demo:
         if examples is not None:
             raise InputError("--demo brings its own examples and items; name none.")
-        with tempfile.TemporaryDirectory(prefix="manyway-demo-") as made:
-            serve(demo_data(), Path(made) / "review" if output is None else output, kept=output is not None)
+        _demonstrate(serve, output)
     elif scores is not None:
         if items is not None or class_names is not None:
             raise InputError("With --scores give at most EXAMPLES: scores of labelled items.")
@@ -141,37 +157,72 @@ def review(
     elif items is None and class_names is None and not files.is_table(examples):
         if output is not None:
             raise InputError("-o names the folder of a new review; one that goes on stays where it is.")
-        if any(targets):
-            _export(examples, targets, copy)
+        if targets.any:
+            _export(examples, targets)
         else:
             serve(None, examples)
-    elif any(targets):
+    elif targets.any:
         raise InputError("Exports are made of a saved review: manyway review FOLDER --export FILE.")
     else:
         source = Inputs.of(examples, items, labels, class_names, encoder, options, not no_cache)
-        data = features_data(source, source.read(core.resolve_device(device)), pictures, open_set=open_set)
-        serve(data, output or DEFAULT_FOLDER)
+        read = source.read(core.resolve_device(device))
+        serve(features_data(source, read, pictures, open_set=open_set), output or DEFAULT_FOLDER)
 
 
-def _export(folder: Path, targets: tuple[Path | None, ...], copy: bool) -> None:
+class _Targets(NamedTuple):
+    """What is to be written of a saved review; None where it is not asked for."""
+
+    labels: Path | None
+    form: str  # of the labels
+    examples: Path | None
+    folders: Path | None
+    copy: bool  # the pictures in the folders, instead of linking to them
+
+    @property
+    def any(self) -> bool:
+        """Whether anything is asked for."""
+        return any(path is not None for path in (self.labels, self.examples, self.folders))
+
+    def check(self, *, overwrite: bool) -> None:
+        """Refuse to replace a file of the user."""
+        for path in (self.labels, self.examples):
+            if path is not None and not path.is_dir():
+                files.check_output(path, overwrite=may_replace(path, overwrite))
+
+
+def _demonstrate(serve: Callable[..., None], output: Path | None) -> None:
+    """Review drawings of letters, in a folder that is deleted in the end unless one is named."""
+    import tempfile
+
+    if output is not None:
+        serve(demo_data(), output)
+        return
+    with tempfile.TemporaryDirectory(prefix="manyway-demo-") as made:
+        serve(demo_data(), Path(made) / "review", kept=False)
+
+
+def _export(folder: Path, targets: _Targets) -> None:
     """Write labels, examples and folders of a saved review, where they are asked for."""
-    labels, examples, folders = targets
     session = _open(folder, read_only=True)
-    _, find = picture_access(session.data)
+    find = picture_access(session.data).find
     try:
-        if labels is not None:
-            say(f"{reviews.export_labels(session, labels)} labels are in {labels}.")
-        if examples is not None:
-            say(f"{reviews.export_examples(session, examples, find)} examples are in {examples}.")
-        if folders is not None and find is None:
-            raise InputError("Only pictures are sorted into folders, and this review has none.")
-        if folders is not None and find is not None:
-            count = reviews.export_folders(session, folders, find, copy=copy)
-            say(f"{count} of {len(session.data.names)} pictures are in {folders}.")
+        if targets.labels is not None:
+            is_input = targets.form == labelling.INPUT
+            write = reviews.export_scores if is_input else reviews.export_labels
+            say(f"{write(session, targets.labels)} labels are in {targets.labels}.")
+        if targets.examples is not None:
+            count = reviews.export_examples(session, targets.examples, find)
+            say(f"{count} examples are in {targets.examples}.")
+        if targets.folders is not None:
+            if find is None:
+                raise InputError("Only pictures are sorted into folders, and this review has none.")
+            count = reviews.export_folders(session, targets.folders, find, copy=targets.copy)
+            say(f"{count} of {len(session.data.names)} pictures are in {targets.folders}.")
     finally:
         session.close()
     if session.journal.damage:
-        raise InputError(f"{session.journal.damage} Answers that are lost are not in the export.")
+        lost = "Answers that are lost are not in the export."
+        raise InputError(f"{session.journal.damage} {lost}")
 
 
 def check_review(method: str = "evidence", dask: str | None = None, *, several: bool = False) -> None:
@@ -179,26 +230,40 @@ def check_review(method: str = "evidence", dask: str | None = None, *, several: 
     for library in ("starlette", "uvicorn", "PIL"):
         optional(library, "review", "manyway review")
     if method != "evidence" or dask is not None:
-        raise InputError("A review labels the items with evidence, in memory; leave out --method and --dask.")
+        hint = "leave out --method and --dask"
+        raise InputError(f"A review labels the items with evidence, in memory; {hint}.")
     if several:
-        raise InputError("A review gives each item one class; label items with several classes without a review.")
+        hint = "label items with several classes without a review"
+        raise InputError(f"A review gives each item one class; {hint}.")
 
 
 def features_data(
     source: Inputs, read: Read, pictures: Path | None = None, *, open_set: bool = False
 ) -> reviews.ReviewData:
     """What to review, and where its pictures are."""
-    (examples, items, class_names), (kind, origins) = read, _in_folder(pictures, "examples", "items")
+    examples, items, class_names = read
+    kind, origins = _in_folder(pictures, "examples", "items")
     if source.encoder is not None:
-        kind = reviews.TEXTS if encoding.encodes_texts(source.encoder, source.query) else reviews.PICTURES
-        paths = {"examples": abspath(source.support or source.query), "items": abspath(source.query)}
-        origins = paths if kind == reviews.PICTURES else {}
+        kind = reviews.PICTURES
+        origins = {"examples": abspath(source.support or source.query), "items": abspath(source.query)}
+        if encoding.encodes_texts(source.encoder, source.query):
+            kind = reviews.TEXTS
+            origins = {}
     if kind == reviews.PICTURES and reviews.TAKEN not in items.carried:
         with console(stderr=True).status("reading when the pictures were taken …"):
             found = encoding.open_originals(origins["items"])
             taken = [found.taken(items.name(row)) for row in range(len(items))]
-        items = replace(items, carried={**items.carried, **({reviews.TAKEN: taken} if any(taken) else {})})
-    return reviews.ReviewData(examples, items, kind, source.query.name, origins, open_set, class_names)
+        if any(taken):
+            items = replace(items, carried={**items.carried, reviews.TAKEN: taken})
+    return reviews.ReviewData(
+        examples=examples,
+        items=items,
+        kind=kind,
+        title=source.query.name,
+        origins=origins,
+        open_set=open_set,
+        class_names=class_names,
+    )
 
 
 def scores_data(
@@ -206,13 +271,34 @@ def scores_data(
 ) -> reviews.ReviewData:
     """The same for the scores of a classifier."""
     tasks = batch.tasks
-    names = [batch.items.name(row) for row in range(len(batch.items))]
-    labels = tuple(batch.classes[k] for k in tasks.support_labels[0].tolist())
-    carried, columns = getattr(batch.items, "carried", {}), batch.classes
-    items = files.Items(tasks.query[0].cpu(), None, names, None, columns, batch.items.skipped, carried=carried)
-    examples = files.Items(tasks.support[0].cpu(), labels, None, None, columns)
+    scores = labelling.scores_of(batch)
+    items = files.Items(
+        features=tasks.query[0].cpu(),
+        labels=None,
+        names=scores.names,
+        columns=batch.classes,
+        skipped=scores.skipped,
+        carried=scores.carried,
+    )
+    examples = files.Items(
+        features=tasks.support[0].cpu(),
+        labels=tuple(batch.classes[k] for k in tasks.support_labels[0].tolist()),
+        names=None,
+        columns=batch.classes,
+    )
+    known = enumerate(tasks.known_labels[0].tolist())
     kind, origins = _in_folder(pictures, "items")
-    return reviews.ReviewData(examples, items, kind, name, origins, open_set, None, batch.classes)
+    return reviews.ReviewData(
+        examples=examples,
+        items=items,
+        kind=kind,
+        title=name,
+        origins=origins,
+        open_set=open_set,
+        scores=batch.classes,
+        score_file=reviews.ScoreFile.of(scores),
+        given={row: batch.classes[k] for row, k in known if k >= 0},
+    )
 
 
 def _in_folder(pictures: Path | None, *which: str) -> tuple[str, dict[str, str]]:
@@ -240,12 +326,13 @@ def run_review(
     from manyway.review.serve import serve
 
     if data is not None and data.origins:
-        find, looked_at = picture_access(data)[1], range(min(_LOOKED_AT, len(data.names)))
+        find = picture_access(data).find
+        looked_at = range(min(_LOOKED_AT, len(data.names)))
         if find is not None and not any(find("items", row) for row in looked_at):
             missing = f"None of the pictures is in {data.origins['items']}, such as {data.picture(0)}"
             raise InputError(f"{missing}; name the folder that they are in with --pictures.")
     session = _open(folder, data, first)
-    thumbnail, find = picture_access(session.data)
+    access = picture_access(session.data)
     if session.journal.damage:
         note(session.journal.damage)
 
@@ -263,7 +350,15 @@ def run_review(
         say(f"Another browser asks to be let in. If it is yours, open there: {address}")
 
     with suppress(KeyboardInterrupt):
-        serve(session, folder, thumbnail=thumbnail, find=find, port=port, ready=ready, announce=announce)
+        serve(
+            session,
+            folder,
+            thumbnail=access.thumbnail,
+            find=access.find,
+            port=port,
+            ready=ready,
+            announce=announce,
+        )
     progress = session.progress()
     say(f"{progress['reviewed']} of {progress['items']} items are reviewed.")
 
@@ -273,11 +368,31 @@ def _open(folder: Path, *given: Any, read_only: bool = False) -> reviews.Session
         return reviews.open_review(folder, *given, read_only=read_only)
 
 
-def picture_access(data: reviews.ReviewData) -> tuple[Callable[[str, int, int], bytes] | None, Find | None]:
-    """Functions that make the thumbnail of an example or item and find its original; None where it has no picture."""
-    origins = data.origins or {}
+class PictureAccess(NamedTuple):
+    """How the pictures of a review are read; None where it has none.
+
+    Parameters
+    ----------
+    thumbnail : callable or None
+        Makes a small picture of an example or item: ("examples" or "items", row, size) -> a JPEG
+        file.
+    find : callable or None
+        Finds the original of an example or item; None where it is missing.
+    """
+
+    thumbnail: Callable[[str, int, int], bytes] | None = None
+    find: Find | None = None
+
+
+def picture_access(data: reviews.ReviewData) -> PictureAccess:
+    """How the pictures of a review are read."""
+    if data.kind != reviews.PICTURES:
+        return PictureAccess()
     drawn = encoding.Originals(_letter)
-    opened = {which: drawn if at == _GLYPHS else encoding.open_originals(at) for which, at in origins.items()}
+    opened = {
+        which: drawn if place == _GLYPHS else encoding.open_originals(place)
+        for which, place in (data.origins or {}).items()
+    }
 
     def name_of(which: str, row: int) -> str:
         return data.picture(row) if which == "items" else data.examples.name(row)
@@ -296,19 +411,22 @@ def picture_access(data: reviews.ReviewData) -> tuple[Callable[[str, int, int], 
                 return path
             content = opened[which].read(name)
             if path is not None:
-                encoding.thumbnail(content, 16)  # a link out of the folder: only what can be seen is copied
+                # A link out of the folder: only what can be seen is copied.
+                encoding.thumbnail(content, 16)
             return content
         except (OSError, InputError):
             return None
 
-    return (make, find) if data.kind == reviews.PICTURES else (None, None)
+    return PictureAccess(make, find)
 
 
 def _letter(name: str) -> bytes:
-    """A drawing of an embedded letter, dark on light, as a file; its name holds its row among the features."""
+    """A drawing of an embedded letter, dark on light, as a file; its name holds its row among the
+    features."""
     letter, index = divmod(int(Path(name).stem), training.SAMPLES)
     with _drawing:
-        drawn = _drawings(letter, _SHOTS if index < _SHOTS else training.SAMPLES)  # most letters are examples only
+        # Most letters are examples only.
+        drawn = _drawings(letter, _SHOTS if index < _SHOTS else training.SAMPLES)
         return encoding.grey_file(255 - drawn[index].numpy())
 
 
@@ -328,7 +446,10 @@ def demo_data() -> reviews.ReviewData:
     present = generator.choice(letters.n_classes, 14, replace=False)
     counts = generator.integers(4, training.SAMPLES - _SHOTS, len(present))
     known = [k * training.SAMPLES + i for k in range(letters.n_classes) for i in range(_SHOTS)]
-    pile = [k * training.SAMPLES + _SHOTS + i for k, count in zip(present, counts, strict=True) for i in range(count)]
+    pile: list[int] = []
+    for k, count in zip(present, counts, strict=True):
+        first = k * training.SAMPLES + _SHOTS
+        pile += range(first, first + count)
     pile = generator.permutation(pile).tolist()
     names = tuple(letters.class_names[row // training.SAMPLES] for row in known)
     examples, items = (

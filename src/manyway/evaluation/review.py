@@ -1,13 +1,13 @@
 """A simulated reviewer: what a method answers after a person has given the labels of some queries.
 
-The person looks at one query after the other and gives its true label. The way of working (``REVIEWERS``) decides which
-query is next, and what its label changes.
+The person looks at one query after the other and gives its true label. The way of working
+(``REVIEWERS``) decides which query is next, and what its label changes.
 """
 
 from collections.abc import Callable, Mapping
 from functools import partial
 from inspect import signature
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -17,8 +17,16 @@ from manyway.errors import InputError, optional
 from manyway.methods import get_method
 from manyway.sampling.spec import Reviewer
 
-# Answers to labels [t, q], -1 where they are not known: a solution, and what makes scores [t, q], the highest is next.
-Answer = Callable[[Tensor], tuple[Solution, Callable[[], Tensor]]]
+
+class Reply(NamedTuple):
+    """What a method answers to the labels so far, and what makes scores [t, q]: the highest is
+    asked for next."""
+
+    solution: Solution
+    make_scores: Callable[[], Tensor]
+
+
+Answer = Callable[[Tensor], Reply]  # from labels [t, q], -1 where they are not known
 _STRATEGIES = ("Badge", "TypiClust", "ProbCover", "DropQuery", "Falcun")  # of scikit-activeml
 _NEAR = 0.3  # queries are near each other if their squared distance is about this part of the median
 
@@ -55,12 +63,14 @@ def review(method: str, tasks: Tasks, n_answers: int, reviewer: Reviewer = "know
         raise InputError("The tasks have no query_labels, which the simulated person would read; give them.")
     if not 0 <= n_answers <= tasks.n_query:
         raise InputError(f"n_answers is {n_answers}; it must be from 0 to {tasks.n_query}, the number of queries.")
-    truth, answer = tasks.query_labels, REVIEWERS[reviewer](method, tasks, params)
+    truth = tasks.query_labels
+    answer = REVIEWERS[reviewer](method, tasks, params)
     known = torch.full_like(truth, -1)
     for _ in range(n_answers):
-        asked = answer(known)[1]().masked_fill(known >= 0, -torch.inf).argmax(1, keepdim=True)
+        scores = answer(known).make_scores().masked_fill(known >= 0, -torch.inf)
+        asked = scores.argmax(1, keepdim=True)
         known = known.scatter(1, asked, truth.gather(1, asked))
-    solution, _ = answer(known)
+    solution = answer(known).solution
     given = one_hot(known.clamp_min(0), tasks.n_classes, tasks.dtype)
     probabilities = torch.where((known >= 0).unsqueeze(-1), given, solution.probabilities)
     return solution.changed(probabilities=probabilities)
@@ -71,9 +81,9 @@ def _known(method: str, tasks: Tasks, params: dict[str, Any]) -> Answer:
     solver = get_method(method)
     prepared = None if solver.preparation is None else solver.preparation(tasks, **params)
 
-    def answer(known: Tensor) -> tuple[Solution, Callable[[], Tensor]]:
+    def answer(known: Tensor) -> Reply:
         solution = solver(tasks, prepared=prepared, known=known, **params)
-        return solution, lambda: solution.review_scores
+        return Reply(solution, lambda: solution.review_scores)
 
     return answer
 
@@ -81,15 +91,15 @@ def _known(method: str, tasks: Tasks, params: dict[str, Any]) -> Answer:
 def _fixed(method: str, tasks: Tasks, params: dict[str, Any]) -> Answer:
     """Nothing is labelled again; the most doubtful label first."""
     solution = get_method(method)(tasks, **params)
-    return lambda known: (solution, lambda: _doubt(solution))
+    return lambda known: Reply(solution, lambda: _doubt(solution))
 
 
 def _appended(method: str, tasks: Tasks, params: dict[str, Any]) -> Answer:
     """Queries with a known label are given to the method as further labelled examples."""
 
-    def answer(known: Tensor) -> tuple[Solution, Callable[[], Tensor]]:
+    def answer(known: Tensor) -> Reply:
         solution = get_method(method)(_with_examples(tasks, known), **params)
-        return solution, lambda: _doubt(solution)
+        return Reply(solution, lambda: _doubt(solution))
 
     return answer
 
@@ -109,14 +119,17 @@ def _uherding(method: str, tasks: Tasks, params: dict[str, Any]) -> Answer:
     With u_o the doubt of a query and S the queries whose label is known, its score is
     Σ_o u_o max(0, k(q, o) − max_{s ∈ S} k(s, o)).
     """
-    answer, query = _known(method, tasks, params), transform(tasks, "rcl2").query
+    answer = _known(method, tasks, params)
+    query = transform(tasks, "rcl2").query
     distances = torch.cdist(query, query).square()
-    near = (distances / (-_NEAR * distances.flatten(1).median(1).values.view(-1, 1, 1))).exp()  # [t, q, q] from 0 to 1
+    median = distances.flatten(1).median(1).values.view(-1, 1, 1)
+    near = (-distances / (_NEAR * median)).exp()  # [t, q, q] from 0 to 1
 
-    def ask(known: Tensor) -> tuple[Solution, Callable[[], Tensor]]:
-        solution, _ = answer(known)
+    def ask(known: Tensor) -> Reply:
+        solution = answer(known).solution
         covered = (near * (known >= 0).unsqueeze(-1)).amax(1, keepdim=True)
-        return solution, lambda: ((near - covered).clamp_min(0) @ _doubt(solution).unsqueeze(-1)).squeeze(-1)
+        gained = (near - covered).clamp_min(0)
+        return Reply(solution, lambda: (gained @ _doubt(solution).unsqueeze(-1)).squeeze(-1))
 
     return ask
 
@@ -124,12 +137,15 @@ def _uherding(method: str, tasks: Tasks, params: dict[str, Any]) -> Answer:
 def _strategy(method: str, tasks: Tasks, params: dict[str, Any], *, name: str) -> Answer:
     """The method gets the labels, and a strategy of scikit-activeml asks.
 
-    It knows the features of the queries, the answers so far, and what the method says. A label for changed features,
-    which DropQuery wants, is the class whose mean, by the method's probabilities, is most alike.
+    It knows the features of the queries, the answers so far, and what the method says. A label for
+    changed features, which DropQuery wants, is the class whose mean, by the method's probabilities,
+    is most alike.
     """
     what = f"The reviewer '{name}'"
-    pool, base = optional("skactiveml.pool", "strategies", what), optional("skactiveml.base", "strategies", what)
-    answer, features = _known(method, tasks, params), transform(tasks, "rcl2").query.double().cpu().numpy()
+    pool = optional("skactiveml.pool", "strategies", what)
+    base = optional("skactiveml.base", "strategies", what)
+    answer = _known(method, tasks, params)
+    features = transform(tasks, "rcl2").query.double().cpu().numpy()
 
     class Given(base.SkactivemlClassifier):  # type: ignore[misc, name-defined]
         def fit(self, X: Any, y: Any) -> "Given":
@@ -144,17 +160,23 @@ def _strategy(method: str, tasks: Tasks, params: dict[str, Any], *, name: str) -
     strategies = [getattr(pool, name)(random_state=0) for _ in features]
 
     def choose(known: Tensor, probabilities: Tensor) -> Tensor:
-        scores, given = torch.zeros(known.shape), Given()
+        scores = torch.zeros(known.shape)
+        given = Given()
         for t, (strategy, query) in enumerate(zip(strategies, features, strict=True)):
-            given.probabilities, given.query, given.is_open = probabilities[t], query, known[t] < 0
-            takes = {"clf": given, "fit_clf": False} if "clf" in signature(strategy.query).parameters else {}
+            given.probabilities = probabilities[t]
+            given.query = query
+            given.is_open = known[t] < 0
+            takes: dict[str, Any] = {}
+            if "clf" in signature(strategy.query).parameters:
+                takes = {"clf": given, "fit_clf": False}
             labels = known[t].double().masked_fill(given.is_open, torch.nan).numpy()
             scores[t, int(strategy.query(query, labels, **takes)[0])] = 1
         return scores
 
-    def ask(known: Tensor) -> tuple[Solution, Callable[[], Tensor]]:
-        solution, _ = answer(known)
-        return solution, lambda: choose(known.cpu(), solution.probabilities.double().cpu()).to(known.device)
+    def ask(known: Tensor) -> Reply:
+        solution = answer(known).solution
+        probabilities = solution.probabilities.double().cpu()
+        return Reply(solution, lambda: choose(known.cpu(), probabilities).to(known.device))
 
     return ask
 

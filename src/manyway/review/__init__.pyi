@@ -3,8 +3,10 @@ from .data import PICTURES as PICTURES
 from .data import TAKEN as TAKEN
 from .data import TEXTS as TEXTS
 from .data import ReviewData as ReviewData
+from .data import ScoreFile as ScoreFile
 from .export import export_examples as export_examples
 from .export import export_folders as export_folders
 from .export import export_labels as export_labels
+from .export import export_scores as export_scores
 from .serve import open_review as open_review
 from .session import Session as Session

@@ -13,7 +13,9 @@ if TYPE_CHECKING:
 
 HOST = "127.0.0.1"
 _Message = MutableMapping[str, Any]
-_App = Callable[[_Message, Callable[[], Awaitable[_Message]], Callable[[_Message], Awaitable[None]]], Awaitable[None]]
+_Receive = Callable[[], Awaitable[_Message]]
+_Send = Callable[[_Message], Awaitable[None]]
+_App = Callable[[_Message, _Receive, _Send], Awaitable[None]]
 HEADERS = {
     "Content-Security-Policy": "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; "
     "connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'; "
@@ -29,10 +31,12 @@ HEADERS = {
 class Guard:
     """Checks every request before the application sees it.
 
-    - The Host header must be the address of the server, so that no other name leads here (DNS rebinding).
-    - A request that another site makes is refused by its Origin or Sec-Fetch-Site header. A request that changes
-      something must have the right Origin.
-    - Everything needs a cookie, which only the address with the token gives. Without it there is a page that says so.
+    - The Host header must be the address of the server, so that no other name leads here (DNS
+      rebinding).
+    - A request that another site makes is refused by its Origin or Sec-Fetch-Site header. A request
+      that changes something must have the right Origin.
+    - Everything needs a cookie, which only the address with the token gives. Without it there is a
+      page that says so.
 
     Parameters
     ----------
@@ -44,7 +48,8 @@ class Guard:
         self.port = port
         self.token = secrets.token_urlsafe(24)  # of the next address; empty where it was used
         self._secret = secrets.token_urlsafe(32)  # what the cookie holds
-        # Cookies are shared between the ports of a computer: two reviews must not overwrite each other's.
+        # Cookies are shared between the ports of a computer: two reviews must not overwrite each
+        # other's.
         self.cookie = f"manyway_review_{port}"
         self.hosts = {f"{HOST}:{port}", f"localhost:{port}"}
 
@@ -55,8 +60,10 @@ class Guard:
 
     def take_token(self, token: str) -> bool:
         """Whether this is the token; compared in constant time. It is of use once."""
-        right = bool(self.token) and hmac.compare_digest(token.encode(errors="replace"), self.token.encode())
-        self.token = "" if right else self.token
+        given = token.encode(errors="replace")
+        right = bool(self.token) and hmac.compare_digest(given, self.token.encode())
+        if right:
+            self.token = ""
         return right
 
     def renew(self) -> bool:
@@ -67,7 +74,8 @@ class Guard:
 
     def has_cookie(self, request: Request) -> bool:
         """Whether the request comes from a browser that has been let in."""
-        return hmac.compare_digest(request.cookies.get(self.cookie, "").encode(), self._secret.encode())
+        given = request.cookies.get(self.cookie, "").encode()
+        return hmac.compare_digest(given, self._secret.encode())
 
     def give_cookie(self, response: Response) -> None:
         """Let a browser in."""
@@ -75,20 +83,23 @@ class Guard:
 
     def reason_to_refuse(self, request: Request) -> str | None:
         """Why a request is refused; None if it is not."""
-        host, origin = request.headers.get("host", ""), request.headers.get("origin")
+        host = request.headers.get("host", "")
+        origin = request.headers.get("origin")
         if host not in self.hosts:
             return "This server answers to its own address only."
         if request.method not in ("GET", "HEAD", "POST"):
             return "This server is asked with GET and POST only."
         # A link on another page may lead to the first page, which shows nothing without the cookie.
         followed = request.url.path == "/" and request.headers.get("sec-fetch-mode") == "navigate"
-        foreign = request.headers.get("sec-fetch-site", "none") not in ("none", "same-origin") and not followed
+        site = request.headers.get("sec-fetch-site", "none")
+        foreign = site not in ("none", "same-origin") and not followed
         if foreign or origin not in (None, f"http://{host}"):
             return "Other sites cannot use this server."
         if request.method == "POST":
             if origin is None:
                 return "A request that changes something must say where it comes from."
-            if request.headers.get("content-type", "").partition(";")[0].strip() != "application/json":
+            content_type, _, _ = request.headers.get("content-type", "").partition(";")
+            if content_type.strip() != "application/json":
                 return "A request that changes something must be JSON."
         public = request.url.path == "/" or request.url.path.startswith("/static/")
         if not public and not self.has_cookie(request):
@@ -96,7 +107,8 @@ class Guard:
         return None
 
     async def __call__(self, app: _App, scope: _Message, receive: Any, send: Any) -> None:
-        """The check as a layer around an application; it also sets the security headers of every answer."""
+        """The check as a layer around an application; it also sets the security headers of every
+        answer."""
         from starlette.requests import Request
         from starlette.responses import JSONResponse
 

@@ -1,9 +1,9 @@
 """Label the items of a review again, with what is known about some of them."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -16,6 +16,38 @@ from manyway.methods.evidence.solver import Placed, place_once
 from manyway.review.data import ReviewData
 
 SUGGESTIONS = 9  # per item: as many as there are digit keys
+# Of the median likeness: what is less like the middle of its group is left out of it at first.
+_STRAY = 0.8
+
+# The answers so far: the class of an item, or None for an unknown item.
+Known = Mapping[int, str | None]
+
+
+class Likeness(NamedTuple):
+    """How alike the items of a group are.
+
+    Parameters
+    ----------
+    medoid : int
+        The item in the middle.
+    values : list of float
+        How like the middle each item is, from 0 to 1, which is the medoid.
+    threshold : float
+        What is less like the middle is probably a stray.
+    """
+
+    medoid: int
+    values: list[float]
+    threshold: float
+
+
+class _Pile(NamedTuple):
+    """The items that take part in the next search."""
+
+    rows: list[int]
+    classes: tuple[str, ...]  # those without examples last
+    firsts: list[int]  # for each class without examples the item that begins it
+    labels: Tensor  # [1, rows] the number of the class of each item, -1 where it is not known
 
 
 class Relabel:
@@ -31,32 +63,38 @@ class Relabel:
     Raises
     ------
     InputError
-        If examples and items do not fit together, or are too many to be labelled in memory again and again.
+        If examples and items do not fit together, or are too many to be labelled in memory again
+        and again.
     """
 
     def __init__(self, data: ReviewData, first: Solution | None = None) -> None:
         n_classes = len(data.catalogue)
         if 4 * len(data.items) * n_classes > AT_MOST_BYTES:
-            many = f"{len(data.items)} items and {n_classes} classes are too many to be reviewed together"
-            raise InputError(f"{many}; cut the items into smaller batches.")
-        self.data, self._first = data, first
+            many = f"{len(data.items)} items and {n_classes} classes are too many"
+            hint = "cut the items into smaller batches"
+            raise InputError(f"{many} to be reviewed together; {hint}.")
+        self.data = data
+        self._first = first
         self.tasks, self.classes = self._problem()
         self._number = {name: k for k, name in enumerate(self.classes)}
-        self._earliest: list[Solution] = []  # its near-copies are those of all answers, and are counted once
+        # Its near-copies are those of all answers, and are counted once.
+        self._earliest: Solution | None = None
 
     def _problem(self) -> tuple[Tasks, tuple[str, ...]]:
         data = self.data
         if data.scores:
             classes = data.catalogue
             number = {name: k for k, name in enumerate(classes)}
-            labels = torch.tensor([[number[name] for name in data.examples.labels or ()]], dtype=torch.int64)
-            support, query = (rows.rows(0, len(rows))[None] for rows in (data.examples, data.items))
+            numbers = [number[name] for name in data.examples.labels or ()]
+            labels = torch.tensor([numbers], dtype=torch.int64)
+            support = data.examples.rows(0, len(data.examples))[None]
+            query = data.items.rows(0, len(data.items))[None]
             return Tasks.from_scores(query, support=support, support_labels=labels), classes
         here = Place("cpu", in_blocks=False)
         with features_batch(data.examples, data.items, here, class_names=data.class_names) as batch:
             return batch.tasks, batch.classes
 
-    def __call__(self, known: Mapping[int, str | None]) -> tuple[tuple[str, ...], Solution]:
+    def __call__(self, known: Known) -> tuple[tuple[str, ...], Solution]:
         """Label the items.
 
         Parameters
@@ -73,52 +111,108 @@ class Relabel:
         """
         if not known and self._first is not None:
             return self.classes, self._first
-        firsts: dict[str, int] = {}  # a class without examples has the first item that it was given to
+        n_items = len(self.data.items)
+        pile = self._pile(known)
+        if bool((pile.labels >= 0).all()):
+            # Where no item is open, answers say nothing.
+            zeros = torch.zeros(1, n_items, len(pile.classes))
+            done = Solution(zeros, torch.zeros(1), True, make_review_scores=lambda: zeros[..., 0] - 1)
+            return pile.classes, done
+        params: dict[str, Any] = {}
+        if self.data.open_set:
+            params["open_set"] = True
+        if self._placed is not None:
+            params["prepared"] = self._placed.with_classes(pile.firsts, pile.rows)
+        queries = self.tasks.query_table[:, pile.rows]
+        tasks = replace(self.tasks, n_classes=len(pile.classes), query_table=queries)
+        found = get_method(DEFAULT_METHOD)(tasks.with_known(pile.labels), **params)
+        if self._earliest is None:
+            self._earliest = found
+        return pile.classes, _spread_out(found, pile.rows, n_items, self._earliest)
+
+    def _pile(self, known: Known) -> _Pile:
+        """The items that take part. Unknown ones do not: they get no label, and must not move a
+        class."""
+        new: dict[str, list[int]] = {}  # classes without examples
         for row, label in known.items():
             if label is not None and label not in self._number:
-                firsts.setdefault(label, row)
-        # Unknown items take no part: they must be given no label, and must not move a class. A classifier has no scores
-        # for new classes.
-        left_out = {row for row, label in known.items() if label is None} | set(firsts.values())
-        if self.data.scores:
-            left_out |= {row for row, label in known.items() if label in firsts}
-            firsts = {}
-        number = self._number | {name: len(self._number) + at for at, name in enumerate(firsts)}
-        pile = [row for row in range(len(self.data.items)) if row not in left_out]
-        classes = tuple(number)
-        labels = torch.tensor([[-1 if known.get(row) is None else number[str(known[row])] for row in pile]])
-        n_items = len(self.data.items)
-        if not pile or bool((labels >= 0).all()):
-            zeros = torch.zeros(1, n_items, len(classes))  # where no item is open, answers say nothing
-            return classes, Solution(zeros, torch.zeros(1), True, make_review_scores=lambda: zeros[..., 0] - 1)
-        params: dict[str, Any] = {"open_set": True} if self.data.open_set else {}
-        if self._placed is not None:
-            params["prepared"] = self._placed.with_classes(list(firsts.values()), pile)
-        tasks = replace(self.tasks, n_classes=len(classes), query_table=self.tasks.query_table[:, pile])
-        found = get_method(DEFAULT_METHOD)(tasks.with_known(labels), **params)
-        self._earliest = self._earliest or [found]
-        return classes, _spread_out(found, pile, n_items, self._earliest[0])
+                new.setdefault(label, []).append(row)
+        left_out = {row for row, label in known.items() if label is None}
+        if self.data.scores:  # a classifier has no scores for new classes
+            left_out.update(row for rows in new.values() for row in rows)
+            new = {}
+        firsts = [self.central(rows)[0] for rows in new.values()]
+        left_out.update(firsts)
+        number = dict(self._number)
+        for name in new:
+            number[name] = len(number)
+        rows = [row for row in range(len(self.data.items)) if row not in left_out]
+        labels = torch.full((1, len(rows)), -1)
+        for at, row in enumerate(rows):
+            label = known.get(row)
+            if label is not None:
+                labels[0, at] = number[label]
+        return _Pile(rows=rows, classes=tuple(number), firsts=firsts, labels=labels)
 
     @cached_property
     def _placed(self) -> Placed | None:
-        """What is learned from the examples, and the items where distances are measured: once, for all answers."""
+        """What is learned from the examples, and the items where distances are measured: once, for
+        all answers."""
+        if self.data.scores:
+            return None
         with torch.no_grad():
-            return None if self.data.scores else place_once(self.tasks, self.data.open_set)
+            return place_once(self.tasks, self.data.open_set)
 
     def nearest(self, row: int, count: int) -> list[int]:
-        """The examples whose features have the highest cosine similarity with those of an item, nearest first."""
-        similarity = self._directions @ (self.tasks.query_table[0, row] - self._mean)
+        """The examples whose features have the highest cosine similarity with those of an item,
+        nearest first."""
+        similarity = self._examples @ self._items[row]
         return [int(at) for at in similarity.argsort(descending=True, stable=True)[:count]]
 
+    def central(self, rows: Sequence[int]) -> list[int]:
+        """Items in the order of their likeness with the mean of all of them; those without features
+        come last."""
+        read = [row for row in rows if row < len(self._items)]
+        others = [row for row in rows if row >= len(self._items)]
+        similarity = self._items[read] @ self._items[read].sum(0)
+        order = similarity.argsort(descending=True, stable=True).tolist()
+        return [read[at] for at in order] + others
+
+    def likeness(self, rows: Sequence[int], weights: Sequence[float]) -> Likeness:
+        """How like the weighted mean of a group each of its items is, by the cosine of their
+        features."""
+        read = [at for at, row in enumerate(rows) if row < len(self._items)]
+        values = [0.0] * len(rows)
+        if not read:
+            return Likeness(medoid=rows[0], values=values, threshold=0.0)
+        directions = self._items[[rows[at] for at in read]]
+        weight = torch.tensor([weights[at] for at in read])
+        mean = torch.nn.functional.normalize(weight @ directions, dim=0)
+        similarity = (directions @ mean).clamp_min(0)
+        relative = similarity / similarity.max().clamp_min(1e-12)
+        for at, value in zip(read, relative.tolist(), strict=True):
+            values[at] = value
+        medoid = rows[read[int(relative.argmax())]]
+        return Likeness(medoid=medoid, values=values, threshold=_STRAY * float(relative.median()))
+
     @cached_property
-    def _directions(self) -> Tensor:
+    def _examples(self) -> Tensor:
         """[s, d] the examples without their mean, of length 1."""
         return torch.nn.functional.normalize(self.tasks.support[0] - self._mean, dim=1)
 
     @cached_property
+    def _items(self) -> Tensor:
+        """[q, d] the same of the items."""
+        return torch.nn.functional.normalize(self.tasks.query_table[0] - self._mean, dim=1)
+
+    @cached_property
     def _mean(self) -> Tensor:
-        base_mean = self.tasks.base_mean
-        return self.tasks.support[0].mean(0) if base_mean is None else base_mean
+        if self.tasks.base_mean is not None:
+            return self.tasks.base_mean
+        # Scores without examples, and classes that are known by name.
+        if self.tasks.support.shape[1] == 0:
+            return self.tasks.query_table[0].mean(0)
+        return self.tasks.support[0].mean(0)
 
 
 def _spread_out(found: Solution, rows: list[int], n_items: int, earliest: Solution) -> Solution:

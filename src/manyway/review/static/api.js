@@ -11,6 +11,8 @@ async function ask(path, body) {
 export const load = () => ask("/api/review");
 export const near = (row) => ask(`/api/near/${row}`);
 export const planned = () => ask("/api/check");
+export const history = () => ask("/api/history");
+export const likeness = (rows) => ask("/api/likeness", { rows });
 export const write = (name) => ask("/api/export", { name });
 const pause = (milliseconds) => new Promise((done) => setTimeout(done, milliseconds));
 const CLOSED = "This page has lost its key. Open the address that manyway review has printed.";
@@ -41,26 +43,30 @@ export class Actions {
     Object.assign(this, { items, said, problem, saving });
   }
 
+  /** Send an action; the promise has the items that it was about, and the version that shows it, once it is saved. */
   send(action) {
     const keyed = { ...action, items: this.items, key: crypto.randomUUID() };
     this.#waiting += 1;
     this.saving(true);
-    this.#last = this.#last.then(() => this.#deliver(keyed)).finally(() => {
+    const sent = this.#last.then(() => this.#deliver(keyed)).finally(() => {
       this.#waiting -= 1;
       this.saving(this.#waiting > 0);
     });
+    this.#last = sent;
+    return sent;
   }
 
   async #deliver(action) {
     for (;;) {
       try {
-        this.said((await ask("/api/actions", action)).said);
+        const answer = await ask("/api/actions", action);
+        this.said(answer.said);
         this.problem("");
-        return;
+        return answer;
       } catch (error) {
         if (error.refused && error.status !== 403) {
           this.said(error.message, true);
-          return;
+          return { rows: [], version: 0 };
         }
         this.problem("Not saved yet: keep this page open."); // what is wrong is found by `follow` as well
         await pause(1000);

@@ -1,6 +1,6 @@
-// The dialogs: search or name a class, confirm above a probability, export, enlarge, help.
+// The dialogs: search or name a class, name a group, confirm above a probability, export, enlarge, history, check.
 
-import { planned, write } from "./api.js";
+import { history, planned, write } from "./api.js";
 import { breakable, count, find, make, percent, picture, visible } from "./dom.js";
 import { NO_CLASS } from "./model.js";
 
@@ -33,11 +33,14 @@ export class ClassSearch {
     this.dialog.addEventListener("click", (event) => event.target === this.dialog && this.dialog.close());
   }
 
-  /** Let the user choose a class; `take` gets its name. With `fresh` a new one is expected. */
-  open(title, about, fresh, first, take) {
-    Object.assign(this, { fresh, first, take });
+  /** Let the user choose a class; `take` gets its name. With `fresh` a new one is expected; `first` come first. */
+  open({ title, about, fresh, first = [], take, group = null }) {
+    Object.assign(this, { fresh, first, take, group });
     find("search-title").textContent = title;
     find("search-about").textContent = about;
+    find("search-group").hidden = !group;
+    this.dialog.classList.toggle("of-group", Boolean(group));
+    group?.draw();
     this.text.value = "";
     this.text.placeholder = fresh ? "Name of the class" : "Type a part of its name";
     this.dialog.showModal();
@@ -96,8 +99,52 @@ export class ClassSearch {
   }
 
   #choose(at) {
+    if (this.group && !this.group.rows().length) return; // nothing would get the name
     this.dialog.close();
     this.take(this.options[at].name);
+  }
+}
+
+/** The items of a group that get a name: those that are like its middle, and what was clicked. */
+export class GroupPreview {
+  /** `likeness` has the item in the middle, how like it each of the rows is, and below which value they are strays. */
+  constructor(model, rows, likeness) {
+    Object.assign(this, { model, medoid: likeness.medoid });
+    this.members = rows.map((row, at) => ({ row, value: likeness.values[at] })).sort((a, b) => b.value - a.value);
+    this.clicked = new Set();
+    this.slider = find("search-threshold");
+    this.slider.value = Math.floor(100 * likeness.threshold) / 100;
+    this.slider.oninput = () => {
+      this.clicked.clear();
+      this.draw();
+    };
+  }
+
+  #belongs({ row, value }) {
+    return (value >= Number(this.slider.value)) !== this.clicked.has(row);
+  }
+
+  rows() {
+    return this.members.filter((member) => this.#belongs(member)).map(({ row }) => row);
+  }
+
+  draw() {
+    const { model, members } = this;
+    find("search-threshold-shown").textContent = `${Math.round(100 * Number(this.slider.value))} %`;
+    const named = this.rows().length;
+    find("search-group-count").textContent = `${count(named, "item")} will get the name; ${count(members.length - named, "item stays", "items stay")} open. Click an item to add it or to leave it out.`;
+    find("search-preview").replaceChildren(...members.map((member) => {
+      const name = model.names[member.row];
+      const about = `${name}, ${percent(member.value)} % like the middle of the group`;
+      const face = model.kind === "pictures" ? picture(model.picture("items", member.row, 160), { alt: name }) : name;
+      const button = make("button", { type: "button", class: model.kind === "pictures" ? "example" : "example text", title: about, "aria-label": about, "aria-pressed": String(this.#belongs(member)) }, face);
+      button.classList.toggle("medoid", member.row === this.medoid);
+      button.addEventListener("click", () => {
+        if (!this.clicked.delete(member.row)) this.clicked.add(member.row);
+        this.draw();
+      });
+      return button;
+    }));
   }
 }
 
@@ -129,26 +176,42 @@ export function openAbove(model, group, take) {
 }
 
 export function openExports(overview) {
+  const tell = (sentence, bad = false) => {
+    const said = find("exports-said");
+    said.textContent = sentence;
+    said.classList.toggle("bad", bad);
+    said.setAttribute("role", bad ? "alert" : "status");
+  };
   find("exports-folder").textContent = overview.folder;
-  find("exports-pictures").hidden = Object.keys(overview.exports).every((name) => name.includes("."));
-  find("exports-said").textContent = "";
-  find("exports-list").replaceChildren(...Object.entries(overview.exports).map(([name, about]) => {
-    const button = make("button", { type: "button", class: "quiet" }, make("b", {}, name.includes(".") ? name : `${name}/`), make("span", {}, about));
+  find("exports-pictures").hidden = !overview.exports.some(({ folder }) => folder);
+  tell("");
+  find("exports-list").replaceChildren(...overview.exports.map(({ name, about, folder }) => {
+    const button = make("button", { type: "button", class: "quiet" }, make("b", {}, folder ? `${name}/` : name), make("span", {}, about));
     button.addEventListener("click", async () => {
       button.disabled = true;
-      find("exports-said").textContent = `Writing ${name} …`;
+      tell(`Writing ${name} …`);
       try {
         const { said, download } = await write(name);
-        find("exports-said").textContent = said;
+        tell(said);
         if (download) make("a", { href: download, download: name }).click();
       } catch (error) {
-        find("exports-said").textContent = error.refused ? error.message : "The server does not answer.";
+        tell(error.refused ? error.message : "The server does not answer.", true);
       }
       button.disabled = false;
     });
     return button;
   }));
   find("exports").showModal();
+}
+
+/** What was done, newest first; `go` gets the item of an entry. */
+export async function openHistory(go) {
+  const entries = await history();
+  find("history-list").replaceChildren(...entries.map(({ sentence, row, time }) => make("li", {},
+    make("time", { datetime: time }, new Date(time).toLocaleTimeString([], { hour: "2-digit", minute: "2-digit" })),
+    make("button", { type: "button", disabled: row < 0, onclick: () => { find("history").close(); go(row); } }, sentence))));
+  find("history-about").textContent = entries.length ? "Newest first. Click an entry to go to its item." : "Nothing was done yet.";
+  showFromTheTop(find("history"));
 }
 
 /** The classes with what is known about each; `take` gets the number of one. */
@@ -178,15 +241,83 @@ export function openComment(before, take) {
   find("comment-text").focus();
 }
 
-export function enlarge(model, row) {
-  const dialog = find("large");
-  const what = model.kind === "pictures" ? picture(model.picture("items", row, 1280), { alt: model.names[row], loading: "eager" })
-    : make("p", { class: "whole" }, model.names[row]);
-  find("large-what").replaceChildren(what);
-  find("large-name").textContent = [model.kind === "pictures" ? model.names[row] : "", `${model.label(model.number(row))}${model.isOpen(row) ? "" : " ✓"}`].filter(Boolean).join(" · ");
-  find("large-what").classList.remove("missing");
-  dialog.onclick = (event) => event.target === dialog && dialog.close();
-  if (!dialog.open) showFromTheTop(dialog);
+/** The current item enlarged, with an example beside it. */
+export class Enlarged {
+  constructor(model) {
+    this.model = model;
+    this.dialog = find("large");
+    this.row = -1;
+    this.beside = 0;
+    this.dialog.addEventListener("click", (event) => event.target === this.dialog && this.dialog.close());
+  }
+
+  get isOpen() {
+    return this.dialog.open;
+  }
+
+  /** Show an item; `example`: what is wanted beside it, otherwise an example of the class that is suggested. */
+  show(row, example = null) {
+    const { model } = this;
+    this.row = row;
+    this.examples = this.#examples();
+    this.beside = 0;
+    if (example) {
+      const same = (one) => one.which === example.which && one.row === example.row;
+      if (!this.examples.some(same)) this.examples.unshift(example);
+      this.beside = this.examples.findIndex(same);
+    }
+    find("large-what").classList.remove("missing");
+    find("large-what").replaceChildren(this.#face("items", row, model.names[row]));
+    const own = `${model.label(model.number(row))}${model.isOpen(row) ? "" : " ✓"}`;
+    find("large-name").textContent = model.kind === "pictures" ? `${model.names[row]} · ${own}` : own;
+    this.#drawBeside();
+    if (!this.dialog.open) {
+      this.dialog.showModal();
+      this.dialog.scrollTop = 0;
+      this.dialog.focus(); // and not the button, so that Enter confirms
+    }
+  }
+
+  next() {
+    if (!this.isOpen || !this.examples.length) return;
+    this.beside = (this.beside + 1) % this.examples.length;
+    this.#drawBeside();
+  }
+
+  /** Examples of what is suggested: three of the first class, one of each that follows. */
+  #examples() {
+    const { model } = this;
+    const suggested = model.suggestions(this.row).map(({ number }) => number);
+    const numbers = [...new Set([model.number(this.row), ...suggested])].filter((number) => number >= 0).slice(0, 5);
+    const label = (number) => (suggested.includes(number) ? `${suggested.indexOf(number) + 1} · ${model.label(number)}` : model.label(number)); // with its key
+    return numbers.flatMap((number, at) => model.examples(number, at ? 1 : 3).map((one) => ({ ...one, label: label(number) })));
+  }
+
+  #face(which, row, name) {
+    const { model } = this;
+    return model.kind === "pictures" ? picture(model.picture(which, row, 1280), { alt: name, loading: "eager" }) : make("p", { class: "whole" }, name);
+  }
+
+  #drawBeside() {
+    const { model, examples, beside } = this;
+    find("large-beside").hidden = !examples.length;
+    find("large-strip").hidden = examples.length < 2;
+    if (!examples.length) return;
+    const { which, row, name, label } = examples[beside];
+    find("large-example").classList.remove("missing");
+    find("large-example").replaceChildren(this.#face(which, row, name));
+    find("large-example-name").textContent = `Example: ${label}`;
+    find("large-strip").replaceChildren(...examples.map((one, at) => {
+      const face = model.kind === "pictures" ? picture(model.picture(one.which, one.row, 160), { alt: `${one.label}, ${one.name}` }) : one.label;
+      const button = make("button", { type: "button", class: model.kind === "pictures" ? "example" : "example text", title: one.label, "aria-pressed": String(at === beside) }, face);
+      button.addEventListener("click", () => {
+        this.beside = at;
+        this.#drawBeside();
+        this.dialog.focus();
+      });
+      return button;
+    }));
+  }
 }
 
 /** Open a dialog that may be higher than the window. Its focus is on the button at the end. */
@@ -195,20 +326,32 @@ export function showFromTheTop(dialog) {
   dialog.scrollTop = 0;
 }
 
-/** Offer a random check; `begin` gets the name of the chosen one. */
-export async function openCheck({ items, reviewed, errors }, begin) {
+/** Offer a random check; `begin` gets the chosen one. */
+export async function openCheck(items, begin) {
   const dialog = find("check-sheet");
   const offers = await planned();
-  const choices = (wanted) => offers.map(([name, answers]) => [name, answers, ...name.split(" ")]).filter(([, , , of]) => of === wanted).map(([name, answers, tolerance]) => {
-    const early = errors * answers > 0.5 * (items - reviewed) ? ", too early" : ""; // it is expected to find a wrong label
+  const usual = offers.findLast(({ of, tolerance }) => of === "all" && tolerance <= 0.05) ?? offers[0];
+  const name = ({ tolerance, of }) => `${tolerance} ${of}`;
+  const choices = (wanted) => offers.filter(({ of }) => of === wanted).map((offer) => {
+    const early = offer.early ? ", too early: more errors are expected" : "";
     return make("label", {},
-      make("input", { type: "radio", name: "tolerance", value: name, ...(name === "0.05 all" ? { checked: "", autofocus: "" } : {}) }),
-      make("span", {}, `${percent(tolerance)} %: about ${count(answers, "answer")}${early}`));
+      make("input", { type: "radio", name: "tolerance", value: name(offer), ...(offer === usual ? { checked: "", autofocus: "" } : {}) }),
+      make("span", {}, `${percent(offer.tolerance)} %: about ${count(offer.answers, "answer")}${early}`));
   });
   find("check-choices").replaceChildren(
     make("p", {}, `At most so many of all ${count(items, "label")} are wrong:`), ...choices("all"),
     make("p", {}, "At most so many of the labels that stay without an answer:"), ...choices("rest"));
-  dialog.onclose = () => dialog.returnValue === "go" && begin(dialog.querySelector("input:checked").value);
+  find("check-choices").onkeydown = (event) => {
+    if (event.key !== "Enter") return; // the first button of the form, which Enter would press, is Cancel
+    event.preventDefault();
+    dialog.close("go");
+  };
+  dialog.onclose = () => {
+    if (dialog.returnValue !== "go") return;
+    const chosen = dialog.querySelector("input:checked").value;
+    const { tolerance, of } = offers.find((offer) => name(offer) === chosen);
+    begin(tolerance, of);
+  };
   dialog.returnValue = "";
   dialog.showModal();
 }

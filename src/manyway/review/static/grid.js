@@ -13,8 +13,8 @@ const ZOOM = {
 };
 
 export class Grid {
-  constructor(model, scroll, container, { onCurrent, onName, onAbove }) {
-    Object.assign(this, { model, scroll, container, onCurrent, onName, onAbove });
+  constructor(model, scroll, container, { onCurrent, onName, onAbove, onExample }) {
+    Object.assign(this, { model, scroll, container, onCurrent, onName, onAbove, onExample });
     this.zoom = window.innerWidth < 640 ? 1 : 2;
     this.selected = new Set();
     this.current = -1;
@@ -141,7 +141,7 @@ export class Grid {
       const meta = make("p", { class: "meta" });
       const examples = make("div", { class: "examples" });
       const above = make("button", { type: "button", class: "small", onclick: () => this.onAbove(group) });
-      const name = make("button", { type: "button", class: "small", onclick: () => this.onName(group) }, "Name this group");
+      const name = make("button", { type: "button", class: "small", onclick: () => this.onName(group) }, "Name this group …");
       const list = make("div", { class: "cells", role: "listbox", "aria-multiselectable": "true", "aria-labelledby": id });
       const rail = make("div", { class: "rail" }, title, meta, examples, make("div", { class: "buttons" }, above, name));
       const element = make("section", { "aria-labelledby": id }, rail, list);
@@ -175,16 +175,19 @@ export class Grid {
     section.above.textContent = "Confirm above …";
     section.above.setAttribute("aria-label", `Confirm all items above a probability as ${model.title(group)}`);
     section.name.hidden = !model.nameable(group) || !own.length;
-    const examples = model.examples(group.number, this.narrow ? 3 : 4);
+    const examples = model.examples(group.number, 3);
     const shown = examples.map((one) => `${one.which}${one.row}`).join();
     if (shown === section.shown) return;
     section.shown = shown;
-    section.examples.replaceChildren(...examples.map((one) => this.#example(one)));
+    section.examples.replaceChildren(...examples.map((one) => this.#example({ ...one, label: model.title(group) })));
   }
 
-  #example({ which, row, name }) {
-    if (this.model.kind !== "pictures") return make("span", { class: "example text", title: name }, name);
-    return make("span", { class: "example", title: name }, picture(this.model.picture(which, row, 160), { alt: `Example ${name}` }));
+  /** An example of the class; a click enlarges it beside the current item, as the key z does. */
+  #example(example) {
+    const { which, row, name } = example;
+    const face = this.model.kind === "pictures" ? picture(this.model.picture(which, row, 160), { alt: `Example ${name}` }) : name;
+    const kind = this.model.kind === "pictures" ? "example" : "example text";
+    return make("button", { type: "button", class: kind, title: `${name}: enlarge`, tabindex: "-1", onclick: () => this.onExample(example) }, face);
   }
 
   #cell(block, index, section, everything) {

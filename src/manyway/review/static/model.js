@@ -26,7 +26,7 @@ export class Model {
     this.unknown = new Array(this.n).fill(0); // the probability of being unknown
     this.best = new Array(this.n).fill(null).map(() => []);
     this.comment = new Array(this.n).fill("");
-    this.since = new Array(this.n).fill(-Infinity); // when its label last changed
+    this.since = new Array(this.n).fill(-Infinity); // when its suggestion last changed
     this.listed = new Array(this.n).fill(-Infinity); // when its list of suggestions last changed
     this.stamp = new Array(this.n).fill(0); // grows when an item must be drawn again
     this.groups = []; // in the order of the page: { key, number, items }
@@ -46,21 +46,23 @@ export class Model {
     this.order = changes.order;
     this.progress = changes.progress;
     this.canUndo = changes.can_undo;
+    this.canRedo = changes.can_redo;
     this.problem = changes.problem;
     this.presence = new Map(changes.presence);
     this.classes.length = this.catalogue.length;
-    this.classes.push(...changes.new_classes);
+    this.classes.push(...changes.new_classes.map(({ name }) => name));
+    this.newExamples = changes.new_classes.map(({ examples }) => examples); // the item in the middle of a new class first
     const changed = [];
     for (const [row, answer, was, group, best, unknown, comment] of changes.rows) {
       if (was >= 0 && was !== this.was[row]) changed.push(row);
-      const before = [this.number(row), this.suggestions(row).map(({ number }) => number).join()];
+      const before = [this.suggested(row), this.suggestions(row).map(({ number }) => number).join()];
       this.comment[row] = comment;
       this.answer[row] = answer;
       this.was[row] = was;
       this.unknownGroup[row] = group;
       this.best[row] = best;
       this.unknown[row] = unknown / 1000;
-      if (this.number(row) !== before[0]) this.since[row] = performance.now();
+      if (this.suggested(row) !== before[0]) this.since[row] = performance.now();
       if (this.suggestions(row).map(({ number }) => number).join() !== before[1]) this.listed[row] = performance.now();
       this.stamp[row] += 1;
     }
@@ -79,6 +81,16 @@ export class Model {
       found.sort((a, b) => b.probability - a.probability);
     }
     return found.slice(0, 9);
+  }
+
+  /** The class of an item as the filter finds it; nothing where nothing is suggested. */
+  className(row) {
+    return this.isOpen(row) && !this.best[row].length ? "" : this.label(this.number(row));
+  }
+
+  /** Let the filter show some items that it hides. */
+  reveal(rows) {
+    for (const row of rows) this.through[row] = true;
   }
 
   /** The name of a class as it is shown. */
@@ -103,7 +115,11 @@ export class Model {
 
   /** The class that holds for an item: by answer, otherwise by suggestion. */
   number(row) {
-    if (this.answer[row] !== OPEN) return this.answer[row];
+    return this.answer[row] === OPEN ? this.suggested(row) : this.answer[row];
+  }
+
+  /** The class that is suggested for an item, also where it has an answer. */
+  suggested(row) {
     return this.unknownGroup[row] >= 0 || !this.best[row].length ? NO_CLASS : this.best[row][0];
   }
 
@@ -135,7 +151,7 @@ export class Model {
     if (group.key === "none") return "Unknown";
     if (group.key === "unread") return "Could not be read";
     if (group.key === "unknown alone") return "Unknown, each alone";
-    if (group.key.startsWith("unknown")) return `New group ${1 + Number(group.key.slice(8))}`;
+    if (group.key.startsWith("unknown")) return `New group ${group.key.slice(8)}`; // the number in the tables
     return this.label(group.number);
   }
 
@@ -155,7 +171,7 @@ export class Model {
 
   sift() {
     const fits = { open: (row) => this.isOpen(row), changed: (row) => this.isOpen(row) && this.was[row] >= 0 }[this.filter] ?? (() => true);
-    const text = (row) => [this.names[row], this.ids[row] ?? "", this.comment[row], ...this.columns.map(([, cells]) => cells[row])].join("\n").toLocaleLowerCase();
+    const text = (row) => [this.names[row], this.ids[row] ?? "", this.className(row), this.comment[row], ...this.columns.map(([, cells]) => cells[row])].join("\n").toLocaleLowerCase();
     this.through = this.names.map((_, row) => fits(row) && (!this.phrase || text(row).includes(this.phrase)));
   }
 
@@ -214,16 +230,13 @@ export class Model {
     return group;
   }
 
-  /** Pictures, texts or names that stand for a class: of the catalogue, otherwise of the items it was given to. */
+  /** Pictures, texts or names that stand for a class: of the catalogue, otherwise those in the middle of its items. */
   examples(number, count) {
     if (number >= 0 && number < this.catalogue.length) {
       return this.catalogue[number].examples.slice(0, count).map((row) => ({ which: "examples", row, name: this.exampleNames[row] }));
     }
-    const own = [];
-    for (let row = 0; row < this.n && own.length < count && number >= 0; row += 1) {
-      if (this.answer[row] === number) own.push({ which: "items", row, name: this.names[row] });
-    }
-    return own;
+    const own = this.newExamples[number - this.catalogue.length] ?? [];
+    return own.slice(0, count).map((row) => ({ which: "items", row, name: this.names[row] }));
   }
 
   picture(which, row, size) {

@@ -39,12 +39,7 @@ export class Panel {
         many ? make("p", { class: "many" }, `${count(chosen.length, "item")} selected`) : null),
       about.length ? make("dl", { class: "about" }, ...about.map(([column, cells]) => make("div", {}, make("dt", {}, ...breakable(column)), make("dd", {}, cells[row])))) : "",
       make("div", { class: "does" },
-        this.#button("Confirm", "Enter", this.actions.confirm, "main"),
-        this.#button("Unknown", "x", this.actions.unknown),
-        this.#button("New class", "n", this.actions.name),
-        this.#button("Search", "/", this.actions.search),
-        this.#button("Comment", "m", this.actions.comment),
-        open ? null : this.#button("Reopen", "⌫", this.actions.clear)),
+        ...this.actions.buttons(!open)),
       this.#suggestions(row),
       nearest,
     );
@@ -69,10 +64,6 @@ export class Panel {
       return face;
     }
     return make("div", { class: `portrait ${model.kind}`, tabindex: "0", role: "group", "aria-label": "Current item" }, model.kind === "texts" ? model.names[row] : "");
-  }
-
-  #button(text, key, action, kind = "quiet") {
-    return make("button", { type: "button", class: kind, onclick: action }, text, make("kbd", { "aria-hidden": "true" }, key));
   }
 
   #suggestions(row) {
@@ -107,9 +98,16 @@ export class Panel {
   #near(place, found) {
     if (!found.length) return;
     const { model } = this;
-    const shown = found.map(({ row, name, label }) => model.kind === "pictures"
-      ? make("li", { title: `${name}: ${label}` }, make("span", { class: "example" }, picture(model.picture("examples", row, 160), { alt: `${label}, ${name}` })))
-      : make("li", {}, make("b", {}, visible(label)), make("span", {}, name)));
+    const shown = found.map(({ row, name, label }) => make("li", {}, this.#neighbour({ which: "examples", row, name, label })));
     place.replaceChildren(make("h3", {}, "Nearest examples"), make("ul", { class: model.kind }, ...shown));
+  }
+
+  /** An example that can be enlarged beside the current item. */
+  #neighbour(example) {
+    const { model } = this;
+    const about = `${visible(example.label)}, ${example.name}`;
+    const face = model.kind === "pictures" ? picture(model.picture("examples", example.row, 160), { alt: about })
+      : make("span", {}, make("b", {}, visible(example.label)), make("span", {}, example.name));
+    return make("button", { type: "button", class: model.kind === "pictures" ? "example" : "words", title: `${about}: enlarge`, onclick: () => this.actions.compare(example) }, face);
   }
 }
