@@ -129,6 +129,9 @@ class Inputs:
             examples = replace(examples, labels=names)
         if len(examples) == len({*(examples.labels or ("",))}):
             note("every class has one example, which cannot teach how sure to be: do not rely on the probabilities")
+        if self.columns.labelled is not None and items.origin is not None and examples.origin is not None:
+            known = examples.origin.labelled(examples.labels or (), examples.skipped)
+            items = replace(items, origin=replace(items.origin, known=known))
         if items.all_alike():
             note(f"all items in {self.query} have the same features; check the encoder or the file")
         return examples, items, named

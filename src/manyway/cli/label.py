@@ -164,9 +164,11 @@ def label(
             raise InputError("There is nothing to label; give EXAMPLES and ITEMS, or --scores of a classifier.")
         source = Inputs.of(support, query, labels, class_names, encoder, options, not no_cache)
         paths = source.paths
-        table = labelling.check_table(output, paths, overwrite=overwrite)
+        suffix = labelling.default_suffix(source.query)
+        table = labelling.check_table(output, paths, overwrite=overwrite, suffix=suffix)
         read = source.read(place.where)
         made = labelling.features_batch(read[0], read[1], place, class_names=read[2])
+    target = files.Output(table)
     with made as batch:
         if source is None:
             labelling.check_format(form, labelling.scores_of(batch), table)
@@ -179,11 +181,12 @@ def label(
             else:
                 groups = labelling.groups_of(labelling.scores_of(batch), batch_by)
                 solution = labelling.solve_groups(batch, groups, method, open_set=open_set)
-            write = partial(labelling.write_labels, batch, solution, table, inputs=paths, form=form)
+            write = partial(labelling.write_labels, batch, solution, target, inputs=paths, form=form)
             summary = write(top=top, min_confidence=min_confidence, at_least=at_least)
         print_summary(summary, at_least)
-        if output is None and table != labelling.DEFAULT_OUTPUT:
-            note("labels.csv is another file, or was changed; it stays as it is (`overwrite` replaces it)")
+        if output is None and table.stem != labelling.DEFAULT_OUTPUT.stem:
+            usual = labelling.DEFAULT_OUTPUT.with_suffix(table.suffix)
+            note(f"{usual} is another file, or was changed; it stays as it is (`overwrite` replaces it)")
         if review:
             if source is None:
                 data = scores_data(batch, Path(str(scores)).name, open_set=open_set)

@@ -214,12 +214,14 @@ def encode_items(
     refuse_lost_class(source, encoded)
     classes = tuple(source.class_names[labels[row]] for row in encoded.rows) if source.is_labelled else None
     called, notes = [source.names[row] for row in encoded.rows], (*source.notes, *remarks((), encoded.notes))
-    damaged = encoded.skipped[: len(encoded.skipped) - len(source.left_out)]
-    rows = [*encoded.rows, *(source.names.index(name) for name, _ in damaged)]
-    rows += range(len(source), len(source) + len(source.left_out))
+    read = set(encoded.rows)
+    damaged = [row for row in range(len(source)) if row not in read]
+    left_out = range(len(source), len(source) + len(source.left_out))
+    rows = [*encoded.rows, *damaged, *left_out]
     carried = {name: [cells[row] for row in rows if row < len(cells)] for name, cells in source.carried.items()}
     about = encoded.features, classes, called, encoder.base_mean
-    items = Items(*about, skipped=encoded.skipped, notes=notes, carried=carried)
+    origin = None if source.origin is None else source.origin.take(rows)
+    items = Items(*about, skipped=encoded.skipped, notes=notes, carried=carried, origin=origin)
     if not isinstance(source, TextSource):
         return items
     # Texts are all encoded. Without a name, a text is called by itself.

@@ -18,6 +18,7 @@ from .columns import remarks_on_classes as remarks_on_classes
 from .columns import remarks_on_items as remarks_on_items
 from .columns import words_in as words_in
 from .files import AnyPath as AnyPath
+from .files import Output as Output
 from .files import atomic_write as atomic_write
 from .files import cache_folder as cache_folder
 from .files import check_input as check_input
@@ -33,6 +34,8 @@ from .items import match_columns as match_columns
 from .items import read_contents as read_contents
 from .items import read_items as read_items
 from .items import read_labels as read_labels
+from .origin import Known as Known
+from .origin import TableOrigin as TableOrigin
 from .score_files import read_answers as read_answers
 from .score_files import read_class_prior as read_class_prior
 from .score_files import read_expected as read_expected

@@ -17,6 +17,7 @@ from torch import Tensor
 
 from manyway.errors import InputError
 from manyway.files.files import most_unpacked
+from manyway.files.origin import TableOrigin
 from manyway.files.text import first_twice, one_line, reading
 
 FORMAT = "manyway-features-1"
@@ -42,6 +43,7 @@ class Contents:
     notes: tuple[str, ...] = ()
     place: Callable[[int], str] = "row {}".format  # where a row is, for a person who looks for it
     skipped: tuple[tuple[str, str], ...] = ()  # rows that were left out, and why
+    origin: TableOrigin | None = None  # where the rows are in a table
 
 
 def read_arrays(path: Path) -> Contents:

@@ -14,6 +14,7 @@ import numpy as np
 from manyway.errors import InputError, nearest
 from manyway.files import tables
 from manyway.files.arrays import Contents
+from manyway.files.origin import TableOrigin
 from manyway.files.tables import LABEL_NAMES, TABLE_SUFFIXES, TEXT_NAMES, Table, find_column, missing, plain
 from manyway.files.text import is_filled, is_number, listed, numbers_of_people, suffix_of
 
@@ -332,6 +333,7 @@ def read_columns(path: Path, options: Options, *, with_labels: bool = True) -> C
         names = tuple(f"{names[0]}[{i}]" for i in range(features.shape[1]))
     elif options.like is not None:  # as the examples spell them
         names = tuple(options.like)
+    origin = TableOrigin.of(table, path, len(features), options.sheet)
     contents = Contents(
         features,
         labels,
@@ -342,6 +344,7 @@ def read_columns(path: Path, options: Options, *, with_labels: bool = True) -> C
         header=tuple(table.names) if table.named else (),
         notes=(*notes, *table.notes),
         place=table.place,
+        origin=origin.without_embedding([table.names[at] for at in chosen], features.shape[1]),
     )
     return _without_gaps(path, contents) if options.skip_bad else contents
 
@@ -365,6 +368,7 @@ def _without_gaps(path: Path, contents: Contents) -> Contents:
         notes=(*contents.notes, *(f"no complete row of {path.name} is left of '{name}'" for name in lost)),
         place=lambda row: contents.place(order[row]),
         skipped=tuple(zip(map(str, names), why, strict=True))[count:],
+        origin=None if contents.origin is None else contents.origin.take(order),
     )
 
 

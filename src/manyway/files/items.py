@@ -16,6 +16,7 @@ from manyway.errors import InputError
 from manyway.files.arrays import ARRAY_SUFFIXES, Contents, decoded, plain, read_arrays, read_npy, values_of
 from manyway.files.columns import AUTO, Options, find_label, quoted, read_columns, remarks_on_classes, remarks_on_items
 from manyway.files.files import check_input
+from manyway.files.origin import TableOrigin
 from manyway.files.tables import TABLE_SUFFIXES, missing, read_table
 from manyway.files.text import read_lines, shorten, suffix_of
 
@@ -50,6 +51,8 @@ class Items:
         They come back in the table of labels.
     texts : sequence of str or None
         The text of every row, where rows are texts.
+    origin : TableOrigin or None
+        Where the rows are in the table of the user, and after them what was skipped.
     """
 
     features: np.ndarray[Any, Any] | Tensor
@@ -62,6 +65,7 @@ class Items:
     header: tuple[str, ...] = ()
     carried: Mapping[str, Sequence[Any]] = field(default_factory=dict)
     texts: Sequence[str] | None = None
+    origin: TableOrigin | None = None
 
     def __len__(self) -> int:
         return int(self.features.shape[0])
@@ -127,7 +131,8 @@ def read_items(path: str | Path, options: Options = AUTO, *, like: Items | None 
     path = Path(path)
     options = replace(options, like=None if like is None else like.columns, **columns)
     contents = read_contents(path, options, with_labels=like is None)
-    more = {name: getattr(contents, name) for name in ("base_mean", "columns", "skipped", "notes", "header", "carried")}
+    kept = ("base_mean", "columns", "skipped", "notes", "header", "carried", "origin")
+    more = {name: getattr(contents, name) for name in kept}
     items = Items(contents.features, class_of_row(path, contents), contents.items, **more)
     _check_finite(path, items)
     return items if like is None else match_columns(like, items)

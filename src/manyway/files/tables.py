@@ -101,6 +101,7 @@ class Table:
     delimiter: str = ""
     beside: "Table | None" = None
     kept: tuple[Sequence[int], Any] = ((), None)  # features that were read before, of these columns
+    sheet: str = ""  # the sheet of an Excel file that this is
 
     @property
     def is_empty(self) -> bool:
@@ -110,6 +111,10 @@ class Table:
     def place(self, row: int) -> str:
         """Where a row is, for a person who looks for it: ``line 3``, or ``row 2``."""
         return f"{self.word} {row if self.numbers is None else self.numbers[row]}"
+
+    def positions(self, count: int) -> Sequence[int]:
+        """Where the ``count`` rows of this table are in the file, from 0."""
+        return range(count)
 
     def sample(self, at: int) -> list[Any]:
         """The first cells of a column."""
@@ -255,6 +260,9 @@ class Part(Table):
         names = [whole.names[at] for at in columns]
         super().__init__(whole.where, names, [rows], index=whole.index, notes=whole.notes, delimiter=whole.delimiter)
         self._whole, self._rows, self._at = whole, rows, columns
+
+    def positions(self, count: int) -> Sequence[int]:
+        return self._rows
 
     def place(self, row: int) -> str:
         return self._whole.place(self._rows[row])
@@ -547,7 +555,7 @@ def _open_excel(path: Path, sheet: str | None, count: int | None) -> Table:
     notes = [read] if others else []
     if formulas:
         notes.append(f"{path.name} has formulas that were never computed: their cells are empty; save it in Excel once")
-    return Table(path, titles, columns, numbers=[number for number, _ in rows], notes=notes)
+    return Table(path, titles, columns, numbers=[number for number, _ in rows], notes=notes, sheet=chosen)
 
 
 def _is_table(page: Any) -> bool:

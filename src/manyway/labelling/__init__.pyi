@@ -13,6 +13,7 @@ from .outputs import TABLE as TABLE
 from .outputs import check_format as check_format
 from .outputs import find_format as find_format
 from .outputs import scores_of as scores_of
+from .rows_back import default_suffix as default_suffix
 from .table import DEFAULT_OUTPUT as DEFAULT_OUTPUT
 from .table import WRITTEN as WRITTEN
 from .table import check_table as check_table

@@ -1,24 +1,27 @@
 """The table of labels: one row per item, as csv, tsv, parquet, jsonl or Excel file."""
 
+import codecs
 import contextlib
 import csv
 import hashlib
 import itertools
 import json
 import re
+import shutil
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from datetime import date
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from manyway.errors import InputError, optional
-from manyway.files import AnyPath, atomic_write, cache_folder, check_output, is_formula
+from manyway.files import AnyPath, Output, atomic_write, cache_folder, check_output, is_formula
 from manyway.labelling.batch import Named
 
 Inputs = Iterable[AnyPath | None]  # files and folders that must not be written over
 Rows = Iterable[Sequence[Any]]  # cells
 DEFAULT_OUTPUT = Path("labels.csv")
-_FIRST_COLUMNS = ("item", "label", "probability")
+_DIGITS = 4  # of a probability
 WRITTEN = (".csv", ".tsv", ".parquet", ".jsonl", ".xlsx")
 _EXCEL_ROWS, _EXCEL_LETTERS, _EXCEL_EXACT = 2**20, 2**15 - 1, 10**15  # the limits of Excel
 _NOT_IN_EXCEL = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\ud800-\udfff\ufffe\uffff]")
@@ -44,7 +47,12 @@ class Row(NamedTuple):
 
 
 def check_table(
-    path: AnyPath | None, inputs: Inputs = (), *, overwrite: bool = False, endings: Collection[str] = WRITTEN
+    path: AnyPath | None,
+    inputs: Inputs = (),
+    *,
+    overwrite: bool = False,
+    endings: Collection[str] = WRITTEN,
+    suffix: str = ".csv",
 ) -> Path:
     """Return the path of the table, after checking that writing it replaces nothing of value.
 
@@ -62,21 +70,22 @@ def check_table(
         Allow to replace any file that is not an input.
     endings : collection of str
         The endings of files that can be written.
+    suffix : str, default=".csv"
+        The ending of the output that has no name.
 
     Returns
     -------
     Path
     """
     inputs = tuple(inputs)
-    chosen = DEFAULT_OUTPUT if path is None else Path(path)
+    chosen = DEFAULT_OUTPUT.with_suffix(suffix) if path is None else Path(path)
     if path is None and not overwrite:
         others = (chosen.with_stem(f"{chosen.stem}-{n}") for n in itertools.count(2))
         chosen = next(name for name in itertools.chain([chosen], others) if _is_free(name, inputs))
     if chosen.name.strip() == "-":
         raise InputError("The output is '-'; the table is written to a file: name one, such as labels.csv.")
     check_output(chosen, inputs, overwrite=overwrite or path is None)
-    suffix = chosen.suffix.lower()
-    if suffix and suffix not in endings:
+    if chosen.suffix and chosen.suffix.lower() not in endings:
         raise InputError(f"The output is {chosen}; tables of labels are written as {', '.join(endings)}.")
     return chosen
 
@@ -98,86 +107,127 @@ def _written() -> Path:
     return cache_folder() / "tables.txt"
 
 
-def write_table(
-    path: Path,
-    rows: Iterable[Row],
-    top: int,
-    items: Named,
-    inputs: Inputs = (),
-    *,
-    described: Mapping[str, Mapping[str, str]] | None = None,
-    open_set: bool = False,
-    at_levels: bool = False,
-) -> list[str]:
-    """Write the table of labels; return what there is to say about it.
+@dataclass(frozen=True)
+class AnswerColumns:
+    """The columns of answers: which there are, and what stands in them.
 
     Parameters
     ----------
-    path : Path
+    top : int
+        The number of classes per item.
+    open_set : bool, default=False
+        Whether there are the columns ``unknown`` and ``group``.
+    at_levels : bool, default=False
+        Whether there are the columns ``answer``, ``answer_probability`` and ``level``.
+    described : mapping of str to mapping of str to str
+        Columns that say more about the label, such as its scientific name: column -> class -> text.
+    """
+
+    top: int
+    open_set: bool = False
+    at_levels: bool = False
+    described: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
+
+    @property
+    def header(self) -> list[str]:
+        """The names of the columns, without those of ``described``."""
+        names = ["label", "probability"]
+        for rank in range(2, self.top + 1):
+            names += [f"label_{rank}", f"probability_{rank}"]
+        if self.open_set:
+            names += ["unknown", "group"]
+        if self.at_levels:
+            names += ["answer", "answer_probability", "level"]
+        return names
+
+    def cells(self, row: Row) -> list[Any]:
+        """What stands in these columns."""
+        found: list[Any] = []
+        for name, probability in row.best:
+            found += [name, round(probability, _DIGITS)]
+        if self.open_set:
+            unknown = None if row.unknown is None else round(row.unknown, _DIGITS)
+            found += [unknown, row.group]
+        if row.answer is not None:
+            found += [row.answer.name, round(row.answer.probability, _DIGITS), row.answer.level]
+        return found
+
+    def without_answer(self, label: str = "") -> list[Any]:
+        """What stands there beside an item that was not labelled here."""
+        numbers = ("probability", "unknown", "group")
+        empty = [None if name.startswith(numbers) else "" for name in self.header]
+        if self.at_levels:
+            empty[-2] = None
+        return [label, *empty[1:]]
+
+    def about(self, label: str) -> list[str]:
+        """What ``described`` says about a label."""
+        return [of_class.get(label, "") for of_class in self.described.values()]
+
+
+def write_table(
+    path: Path | Output,
+    rows: Iterable[Row],
+    items: Named,
+    columns: AnswerColumns,
+    inputs: Inputs = (),
+) -> list[str]:
+    """Write the table of labels; return what there is to say about it.
+
+    Items that come from a table of the user are given back in that table, see ``manyway.labelling.rows_back``. For all
+    others there is one row per item: its name, the answer, and the further columns of the items.
+
+    Parameters
+    ----------
+    path : Path or Output
         The file; its ending chooses the format, and everything unknown is csv.
     rows : iterable of Row
         One per labelled item.
-    top : int
-        The number of classes per row.
     items : Items or Scores
         What was labelled. Items that were skipped follow at the end, without a label; the column ``note`` with the
         reason is there only if there are any. Further columns of the items come last; cells of what was skipped follow
         those of the items, where they are known. One that has the name of a column of the answer gets ``given_`` in
         front of it.
+    columns : AnswerColumns
+        The columns of the answer.
     inputs : iterable of path-like or None
         Files and folders that must not be written over.
-    described : mapping of str to mapping of str to str
-        Columns that say more about the label, such as its scientific name: column -> class -> text. They come before
-        those of the item.
-    open_set : bool, default=False
-        Whether to write the columns ``unknown`` and ``group``.
-    at_levels : bool, default=False
-        Whether to write the columns ``answer``, ``answer_probability`` and ``level``.
     """
-    header = list(_FIRST_COLUMNS)
-    for rank in range(2, top + 1):
-        header += [f"label_{rank}", f"probability_{rank}"]
-    if open_set:
-        header += ["unknown", "group"]
-    if at_levels:
-        header += ["answer", "answer_probability", "level"]
-    more, about, skipped = items.carried, described or {}, items.skipped
-    if skipped:
+    header = ["item", *columns.header]
+    if items.skipped:
         header.append("note")
-    # Probabilities have four digits in a text; other numbers come back as they were.
-    exact = path.suffix.lower() not in (".parquet", ".jsonl", ".xlsx")
-    for name in (*about, *more):
+    more = items.carried
+    for name in (*columns.described, *more):
         header.append(_free(name, {*header, *(other for other in more if other != name)}))
+    # Probabilities have four digits in a text; other numbers come back as they were.
+    is_text = _suffix(path) not in (".parquet", ".jsonl", ".xlsx")
+
+    def carried(number: int) -> list[Any]:
+        found = [cells[number] if number < len(cells) else None for cells in more.values()]
+        return [*map(as_text, found)] if is_text else found
 
     def cells() -> Iterator[list[Any]]:
+        no_note = [""] if items.skipped else []
         for row in rows:
-            filled: list[Any] = [row.item, *(cell for name, p in row.best for cell in (name, round(p, 4)))]
-            if open_set:
-                filled += [None if row.unknown is None else round(row.unknown, 4), row.group]
-            if row.answer is not None:
-                filled += [row.answer.name, round(row.answer.probability, 4), row.answer.level]
-            others = (column[row.number] for column in more.values())
-            filled += [""] if skipped else []
-            filled += [of_class.get(row.best[0][0], "") for of_class in about.values()]
-            yield [*filled, *(map(_as_text, others) if exact else others)]
-        for number, (name, reason) in enumerate(skipped, len(items)):
-            empty: list[Any] = [None if n % 2 == 0 else "" for n in range(2 * top - 1)]
-            empty += [None, None] if open_set else []
-            empty += ["", None, ""] if at_levels else []
-            others = (column[number] if number < len(column) else None for column in more.values())
-            empty += [f"skipped: {reason}", *(None for _ in about)]
-            yield [name, "", *empty, *(map(_as_text, others) if exact else others)]
+            about = columns.about(row.best[0][0])
+            yield [row.item, *columns.cells(row), *no_note, *about, *carried(row.number)]
+        nothing = [None] * len(columns.described)
+        for number, (name, reason) in enumerate(items.skipped, len(items)):
+            note = f"skipped: {reason}"
+            yield [name, *columns.without_answer(), note, *nothing, *carried(number)]
 
-    notes = write_rows(path, header, cells(), inputs)
-    remember(path)
-    return notes
+    return write_rows(path, header, cells(), inputs, for_excel=True)
 
 
-def _as_text(cell: Any) -> Any:
+def as_text(cell: Any) -> Any:
     """A cell of the items for a text table: numbers with all their digits, lists and objects as JSON."""
     if isinstance(cell, list | dict):
         return json.dumps(cell, ensure_ascii=False, default=str)
-    return str(cell).upper() if isinstance(cell, bool) else str(cell) if isinstance(cell, float) else cell
+    if isinstance(cell, bool):
+        return str(cell).upper()
+    if isinstance(cell, float):
+        return str(cell)
+    return cell
 
 
 def remember(path: Path) -> None:
@@ -195,31 +245,88 @@ def _free(name: str, others: Collection[str]) -> str:
     return name
 
 
-def write_rows(path: Path, header: Sequence[str], rows: Rows, inputs: Inputs = ()) -> list[str]:
+def write_rows(
+    path: Path | Output, header: Sequence[str], rows: Rows, inputs: Inputs = (), *, for_excel: bool = False
+) -> list[str]:
     """Write a table in the format of its ending (csv where that is unknown); it appears complete or not at all.
 
-    Returns what there is to say about it.
+    ``for_excel`` puts a byte-order mark in front of a text that is not ASCII: Excel would read other letters. Returns
+    what there is to say about the table.
     """
     writers = {".parquet": _write_parquet, ".jsonl": _write_jsonl, ".xlsx": _write_excel}
-    writer = writers.get(path.suffix.lower(), _write_csv)
+    writer = writers.get(_suffix(path))
+    defused = 0
     with atomic_write(path, inputs) as temporary:
-        defused = writer(temporary, header, rows)
+        if writer is not None:
+            writer(temporary, header, rows)
+        else:
+            delimiter = "\t" if _suffix(path) == ".tsv" else ","
+            style = TextStyle(delimiter, mark=None if for_excel else False)
+            defused = write_text(temporary, itertools.chain([header], rows), style)
+    return remarks_on_defused(path, defused)
+
+
+def remarks_on_defused(path: Path | Output, defused: int) -> list[str]:
+    """What there is to say about cells that a spreadsheet would have computed."""
     if not defused:
         return []
-    return [f"cells of {path.name} that begin like a formula ({defused}) were written with an apostrophe in front"]
+    name = (path.path if isinstance(path, Output) else path).name
+    return [f"cells of {name} that begin like a formula ({defused}) were written with an apostrophe in front"]
 
 
-def _write_csv(path: Path, header: Sequence[str], rows: Rows) -> int:
+def _suffix(path: Path | Output) -> str:
+    return (path.wanted if isinstance(path, Output) else path).suffix.lower()
+
+
+class TextStyle(NamedTuple):
+    """How a text table is written."""
+
+    delimiter: str = ","
+    newline: str = "\r\n"
+    decimal: str = "."  # the sign in probabilities
+    mark: bool | None = False  # whether a byte-order mark is in front; None: where the text is not ASCII
+
+
+def write_text(path: Path, rows: Rows, style: TextStyle) -> int:
+    """Write a csv or tsv file; return how many cells would have been formulas."""
     defused = 0
+    ascii_only = True
     # Names of files that are not UTF-8 are written with escapes, so that the table itself is.
     with path.open("w", newline="", encoding="utf-8", errors="backslashreplace") as file:
-        writer = csv.writer(file, delimiter="\t" if path.suffix.lower() == ".tsv" else ",")
-        for row in itertools.chain([header], rows):
-            risky = [isinstance(cell, str) and is_formula(cell) for cell in row]
-            cells = [f"'{cell}" if odd else cell for cell, odd in zip(row, risky, strict=True)]
-            writer.writerow([f"{cell:.4f}" if isinstance(cell, float) else cell for cell in cells])
-            defused += sum(risky)
+        writer = csv.writer(file, delimiter=style.delimiter, lineterminator=style.newline)
+        for row in rows:
+            cells = [_text_cell(cell, style.decimal) for cell in row]
+            ascii_only = ascii_only and all(_is_ascii(cell) for cell in cells if isinstance(cell, str))
+            risky = [at for at, cell in enumerate(cells) if isinstance(row[at], str) and is_formula(cell)]
+            for at in risky:
+                cells[at] = f"'{cells[at]}"
+            defused += len(risky)
+            writer.writerow(cells)
+    if style.mark or (style.mark is None and not ascii_only):
+        _put_mark(path)
     return defused
+
+
+def _is_ascii(cell: str) -> bool:
+    return cell.isascii() or cell.encode("utf-8", "backslashreplace").isascii()
+
+
+def _text_cell(cell: Any, decimal: str) -> Any:
+    if not isinstance(cell, float):
+        return cell
+    return f"{cell:.{_DIGITS}f}".replace(".", decimal)
+
+
+def _put_mark(path: Path) -> None:
+    """Put the byte-order mark in front of a text."""
+    unmarked = path.with_name(f"{path.name}.unmarked")
+    path.rename(unmarked)
+    try:
+        with unmarked.open("rb") as source, path.open("wb") as file:
+            file.write(codecs.BOM_UTF8)
+            shutil.copyfileobj(source, file)
+    finally:
+        unmarked.unlink()
 
 
 def _write_jsonl(path: Path, header: Sequence[str], rows: Rows) -> None:
@@ -259,14 +366,19 @@ def _write_excel(path: Path, header: Sequence[str], rows: Rows) -> None:
     book.save(path)
 
 
+def excel_text(value: str) -> str:
+    """A text for a cell of Excel, with codes for what it cannot hold."""
+    text = _NOT_IN_EXCEL.sub(lambda found: f"\\x{ord(found[0]):02x}", value)
+    if len(text) > _EXCEL_LETTERS:
+        raise InputError(f"A cell has {len(text):,} letters and Excel takes {_EXCEL_LETTERS:,}; use .csv or .parquet.")
+    return text
+
+
 def _excel_cell(openpyxl: Any, sheet: Any, value: Any) -> Any:
     """A cell of a sheet. Texts are marked as such, so that none is taken for a formula."""
     number = isinstance(value, int | float) and abs(value) < _EXCEL_EXACT  # not NaN either
     if value is None or number or (isinstance(value, date) and getattr(value, "tzinfo", None) is None):
         return value
-    text = _NOT_IN_EXCEL.sub(lambda found: f"\\x{ord(found[0]):02x}", str(_as_text(value)))
-    if len(text) > _EXCEL_LETTERS:
-        raise InputError(f"A cell has {len(text):,} letters and Excel takes {_EXCEL_LETTERS:,}; use .csv or .parquet.")
-    cell = openpyxl.cell.WriteOnlyCell(sheet, text)
+    cell = openpyxl.cell.WriteOnlyCell(sheet, excel_text(str(as_text(value))))
     cell.data_type = "s"
     return cell

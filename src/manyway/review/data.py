@@ -14,7 +14,7 @@ from safetensors import safe_open
 from safetensors.torch import save_file
 
 from manyway.errors import InputError
-from manyway.files import BOX, Items, atomic_write, box_of, trying
+from manyway.files import BOX, Items, TableOrigin, atomic_write, box_of, trying
 from manyway.files import FILE as IN_FILE
 
 PICTURES, TEXTS, NAMES = KINDS = ("pictures", "texts", "names")
@@ -175,7 +175,8 @@ def _about(items: Items) -> dict[str, Any]:
     names, texts = (None if given is None else list(given) for given in (items.names, items.texts))
     carried = {name: list(cells) for name, cells in items.carried.items()}
     kept = {name: getattr(items, name) for name in ("labels", "columns", "skipped")}
-    return {"names": names, "texts": texts, "carried": carried, **kept}
+    origin = None if items.origin is None else items.origin.saved()
+    return {"names": names, "texts": texts, "carried": carried, "origin": origin, **kept}
 
 
 def _check(text: str, tensors: Mapping[str, Any]) -> str:
@@ -192,4 +193,15 @@ def _items(features: Any, about: Mapping[str, Any], base_mean: Any) -> Items:
     if any(known is not None and len(known) != len(features) for known in (labels, names, texts)):
         raise ValueError("names or labels do not fit the features")
     skipped = tuple((str(name), str(reason)) for name, reason in about["skipped"])
-    return Items(features, labels, names, base_mean, columns, skipped, carried=about["carried"], texts=texts)
+    origin = about.get("origin")  # reviews of older versions have none
+    return Items(
+        features,
+        labels,
+        names,
+        base_mean=base_mean,
+        columns=columns,
+        skipped=skipped,
+        carried=about["carried"],
+        texts=texts,
+        origin=None if origin is None else TableOrigin.load(origin),
+    )

@@ -10,8 +10,9 @@ from pathlib import Path
 from typing import Any
 
 from manyway.errors import InputError
-from manyway.files import AnyPath, check_output, match_columns
+from manyway.files import AnyPath, TableOrigin, check_output, match_columns
 from manyway.labelling.batch import UNKNOWN
+from manyway.labelling.rows_back import write_back
 from manyway.labelling.table import WRITTEN, write_rows
 from manyway.review.data import TEXTS
 from manyway.review.session import NO_CLASS, OPEN, Session
@@ -30,7 +31,8 @@ def export_labels(session: Session, path: AnyPath) -> int:
     session : Session
     path : path-like
         A .csv, .tsv, .xlsx, .parquet or .jsonl file. The label of unknown items is ``unknown``. Where items may be
-        unknown, the columns ``unknown`` and ``group`` are those of ``manyway label``. The items' own columns come last.
+        unknown, the columns ``unknown`` and ``group`` are those of ``manyway label``. Items that come from a table,
+        which nobody has changed since, are given back in that table. Otherwise the items' own columns come last.
 
     Returns
     -------
@@ -43,8 +45,24 @@ def export_labels(session: Session, path: AnyPath) -> int:
     with session.lock:
         found = [_label_row(session, row)[: len(header)] for row in range(len(session.answers))]
         rows = [[*first, *(cells[row] for cells in own.values())] for row, first in enumerate(found)]
-    write_rows(path, [*header, *(f"given_{name}" if name in header else name for name in own)], rows)
+    origin = session.data.items.origin
+    if origin is not None:
+        write_back(path, origin, [*header[1:], "note"], _beside(origin, session, found))
+        return len(rows)
+    names = [*header, *(f"given_{name}" if name in header else name for name in own)]
+    write_rows(path, names, rows, for_excel=True)
     return len(rows)
+
+
+def _beside(origin: TableOrigin, session: Session, found: Sequence[Sequence[Any]]) -> dict[int, list[Any]]:
+    """What is added to each row of the table that the items come from."""
+    reasons = ["" for _ in range(len(session.data.items))]
+    reasons += [f"skipped: {reason}" for _, reason in session.data.items.skipped]
+    answers = {place: [*cells[1:], reason] for place, cells, reason in zip(origin.rows, found, reasons, strict=True)}
+    for place, known in origin.known.items():
+        nothing = [None] * (len(found[0]) - 2)
+        answers[place] = [known.label, *nothing, known.note]
+    return answers
 
 
 def _label_row(session: Session, row: int) -> list[Any]:

@@ -77,6 +77,7 @@ def open_texts(path: Path, options: files.Options = files.AUTO, *, need_labels: 
     def filled(cells: Sequence[Any] | None) -> Any:
         return cells and tuple(cell for row, cell in enumerate(cells) if row not in empty)
 
+    filled_first = (*filled(range(len(places))), *sorted(empty))
     return _source(
         path,
         filled(places),
@@ -91,6 +92,7 @@ def open_texts(path: Path, options: files.Options = files.AUTO, *, need_labels: 
         },
         notes=(*table.notes, *filter(None, (remark, chosen, called)), *files.remarks_on_items(path, called_items)),
         left_out=tuple(((called_items or places)[row], "it has no text") for row in sorted(empty)),
+        origin=files.TableOrigin.of(table, path, len(places), options.sheet).take(filled_first),
     )
 
 
