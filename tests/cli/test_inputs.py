@@ -107,7 +107,7 @@ def test_tables_of_texts_need_no_option(folder, encoded, run_in_folder):
     code, _, err = run_in_folder("label", "examples.csv", "items.csv")
     assert code == 0, err
     assert labels(folder, "id") == {"t1": "x", "t2": "y"}
-    assert "column 'id' of items.csv is taken as the item name" in err
+    assert "columns of items.csv: item name 'id' (change it with --item-column)" in err
     assert "texts are encoded with minilm" in err
     assert "use-multilingual" in err
 
@@ -121,8 +121,8 @@ def test_ids_texts_and_all_other_columns_come_back(folder, encoded, run_in_folde
     )
     code, _, err = run_in_folder("label", "examples.csv", "items.csv", "--label-column", "Kategorie")
     assert code == 0, err
-    assert "'Beschreibung' of examples.csv is taken as the text (not 'Betreff'; choose with --text-column)" in err
-    assert "column 'Ticket' of items.csv is taken as the item name" in err
+    assert "columns of examples.csv: text 'Beschreibung' (not 'Betreff'); not used: 'Betreff'" in err
+    assert "columns of items.csv: item name 'Ticket'; not used: 'Kunde', 'Betreff', 'label', 'Betrag'" in err
     with (folder / "labels.csv").open(newline="") as file:
         rows = list(csv.DictReader(file))
     added = ["label", "probability", "label_2", "probability_2", "note"]
@@ -470,7 +470,7 @@ KNOWN = "label,a,b\nant,0,0\nant,0.1,0\nbee,5,5\nbee,5.1,\ncat,NA,9\n"
 
 def test_rows_that_lack_a_number_are_left_out_where_wanted_and_listed(run_in_folder):
     Path("known.csv").write_text(KNOWN)
-    Path("pile.csv").write_text("id,a,b,site\nx1,5,5.2,hill\nx2,,5,lake\nx3,0,0.1,lake\nx4,nan,1,hill\n")
+    Path("pile.csv").write_text("id,a,b,site\nx1,5,5.2,hill\nx2,,5,lake\nx3,0,0.1,lake\nx4,nan,,hill\n")
     code, _, err = run_in_folder("label", "known.csv", "pile.csv")
     assert code == 2
     assert "Column 'a' of known.csv is not all numbers (line 6 has 'NA')" in err
@@ -486,6 +486,7 @@ def test_rows_that_lack_a_number_are_left_out_where_wanted_and_listed(run_in_fol
         ("x4", "", "hill"),
     ]
     assert found[1]["note"] == "skipped: it has no number in column 'a'"
+    assert found[3]["note"] == "skipped: it has no number in columns 'a', 'b'"
     assert "2 items without an answer: the column 'note' at the end of the table says why" in out
     # A class whose only example is left out cannot be an answer: that is said.
     assert "no complete row of known.csv is left of 'cat'" in err

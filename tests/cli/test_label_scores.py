@@ -255,7 +255,7 @@ def test_columns_beside_the_scores_are_left_out_and_a_sheet_of_a_csv_is_refused(
     Path("scores.csv").write_text("\n".join([f"{header},site", *(f"{line},north" for line in lines)]))
     code, _, said = label("scores.csv")
     assert code == 0
-    assert "are left out: 'site'" in said
+    assert "not used: 'site'" in said
     code, _, said = label("scores.csv", "--sheet", "other", "-o", "again.csv")
     assert code == 2
     assert "--sheet names a sheet of an Excel file (.xlsx, .xlsm), and no input is one; leave it out." in said

@@ -185,3 +185,51 @@ def test_a_folder_in_the_way_of_a_review_costs_no_labels_and_names_the_command_t
     assert "review exists and holds no review; name another folder: `manyway review … -o FOLDER`." in err
     assert n_labelled(tmp_path / "labels.csv") == 40
     assert [path.name for path in (tmp_path / "review").iterdir()] == ["mine.txt"]
+
+
+def test_a_spreadsheet_with_german_headings_needs_no_option(encoded, tmp_path, run_in_folder, monkeypatch):  # noqa: F811
+    """Texts beside a number of minutes, labels under a name of any language, a date and ids with zeros in front."""
+    monkeypatch.setenv("MANYWAY_CACHE", str(tmp_path / "cache"))
+    texts = {"Obst": "a banana and a salad", "Wald": "the tree sleeps deep here"}
+    rows = [
+        {
+            "Ticket-Nr.": f"00{n}",
+            "Eingang": pd.Timestamp(2024, 5, n),
+            "Beschreibung": f"{texts[name]} {n}",
+            "Dauer (min)": n / 2,
+            "Rubrik": name if n < 7 else None,
+        }
+        for n, name in enumerate(["Obst", "Wald"] * 5, 1)
+    ]
+    pd.DataFrame(rows).to_excel(tmp_path / "tickets.xlsx", index=False)
+    code, out, err = run_in_folder("label", "tickets.xlsx")
+    assert code == 0, err
+    assert "columns of tickets.xlsx: label 'Rubrik'; text 'Beschreibung'" in err
+    assert "Written to labels.xlsx." in out
+    found = pd.read_excel(tmp_path / "labels.xlsx", dtype={"Ticket-Nr.": str})
+    assert found["Ticket-Nr."].tolist() == [row["Ticket-Nr."] for row in rows]
+    assert found["Eingang"].tolist() == [row["Eingang"] for row in rows]
+    assert found["label"].tolist() == ["Obst", "Wald"] * 5
+    assert found["note"].fillna("").tolist() == ["given"] * 6 + [""] * 4
+
+
+def test_the_penguins_as_they_were_published_need_no_option(tmp_path, run_in_folder):
+    generator = np.random.default_rng(1)
+    kinds = ["Adelie", "Gentoo", "Chinstrap"]
+    made = []
+    for kind, (long, deep) in zip(kinds, [(38, 18), (47, 15), (49, 20)], strict=True):
+        for n in range(1, 21):
+            body = (generator.normal(long, 1), generator.normal(deep, 0.5))
+            comment = "Not enough blood for isotopes." if n == 3 else None
+            made.append(("PAL0708", n, f"{kind} Penguin", f"N{n}A1", f"11/{n}/07", *body, comment))
+    names = ["studyName", "Sample Number", "Species", "Individual ID", "Date Egg", "Length", "Depth", "Comments"]
+    table = pd.DataFrame(made, columns=names)
+    table.loc[table["Sample Number"] > 5, "Species"] = None
+    table.to_csv(tmp_path / "penguins.csv", index=False)
+    code, _, err = run_in_folder("label", "penguins.csv")
+    assert code == 0, err
+    assert "label 'Species'; features 'Length', 'Depth'; item name 'Individual ID'" in err
+    assert "column 'Sample Number' of penguins.csv" in err
+    found = rows_of(tmp_path / "labels.csv")
+    assert [row["Sample Number"] for row in found] == [str(n) for n in table["Sample Number"]]
+    assert sum(row["label"] == f"{kinds[at // 20]} Penguin" for at, row in enumerate(found)) >= 58

@@ -104,9 +104,16 @@ class Inputs:
             if path is not None:
                 text = getattr(sources.get("examples"), "text_column", "")
                 labelled = self.columns.labelled and what != "items"
-                options = replace(self.columns, like=(text,) if text else None, labelled=labelled)
+                options = replace(self._options(what), like=(text,) if text else None, labelled=labelled)
                 sources[what] = opening(path, options=options, need_labels=what != "items")
         return sources
+
+    def _options(self, what: str) -> files.Options:
+        """How to read a table. The labels of examples must be there, and the items help to find their column."""
+        if what != "examples" or self.labels is not None:
+            return self.columns
+        items = None if self.columns.labelled else files.columns_of(self.query, self.columns)
+        return replace(self.columns, find_label=True, columns_of_items=items)
 
     def read(self, device: torch.device) -> Read:
         """Read or encode examples, items and class names, and print what the reader guessed."""
@@ -141,7 +148,9 @@ class Inputs:
         # Of a partly labelled table the items are the other rows.
         blank = replace(self.columns, labelled=None if self.columns.labelled is None else False)
         beside = None if self.support is None else files.open_beside(self.query, blank)
-        columns = replace(self.columns, beside=beside)
+        theirs = beside.names if beside is not None and self.columns.labelled is None else None
+        wanted = self.labels is None
+        columns = replace(self.columns, beside=beside, find_label=wanted, columns_of_items=theirs)
         examples = _no_examples(named) if self.support is None else files.read_items(self.support, columns)
         items = files.read_items(self.query, blank, like=examples, beside=beside)
         self._check_columns(examples.header, items.header)

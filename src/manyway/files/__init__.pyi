@@ -4,6 +4,8 @@ from .arrays import plain as plain
 from .arrays import refuse_same_classes as refuse_same_classes
 from .columns import AUTO as AUTO
 from .columns import Options as Options
+from .columns import Roles as Roles
+from .columns import columns_of as columns_of
 from .columns import find_item as find_item
 from .columns import find_label as find_label
 from .columns import find_text as find_text

@@ -14,7 +14,15 @@ from torch import Tensor
 from manyway.core import describe_rows
 from manyway.errors import InputError
 from manyway.files.arrays import ARRAY_SUFFIXES, Contents, decoded, plain, read_arrays, read_npy, values_of
-from manyway.files.columns import AUTO, Options, find_label, quoted, read_columns, remarks_on_classes, remarks_on_items
+from manyway.files.columns import (
+    AUTO,
+    Options,
+    named_label,
+    quoted,
+    read_columns,
+    remarks_on_classes,
+    remarks_on_items,
+)
 from manyway.files.files import check_input
 from manyway.files.origin import TableOrigin
 from manyway.files.tables import TABLE_SUFFIXES, missing, read_table
@@ -188,8 +196,9 @@ def read_labels(path: str | Path, label_column: str | None = None) -> tuple[str,
             lines.pop()
         return tuple(map(str, clean_labels(path, [text for _, text in lines], lambda row: f"line {lines[row][0]}")))
     # A single column may have no name.
-    table = read_table(path, lambda names: len(names) > 1 or find_label(path, names, Options(label_column))[0] == 0)
-    at, _ = find_label(path, table.names, Options(label_column)) if table.named else (0, None)
+    options = Options(label_column)
+    table = read_table(path, lambda names: len(names) > 1 or named_label(path, names, options) == 0)
+    at = named_label(path, table.names, options) if table.named else 0
     if at is None:
         wanted = label_column or "label"
         raise InputError(f"{path} has {len(table.names)} columns, none named '{wanted}'; name one with `label_column`.")

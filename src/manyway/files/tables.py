@@ -102,6 +102,7 @@ class Table:
     beside: "Table | None" = None
     kept: tuple[Sequence[int], Any] = ((), None)  # features that were read before, of these columns
     sheet: str = ""  # the sheet of an Excel file that this is
+    label: int | None = None  # the column of labels, where it was found before
 
     @property
     def is_empty(self) -> bool:

@@ -256,7 +256,7 @@ def read_list(
     table = files.open_table(path, options, is_header)
     at_path, at_label = (files.find_any(table.names, *PATH_COLUMNS), None) if table.named else (0, 1)
     if table.named and need_labels:
-        at_label, _ = files.find_label(path, table.names, options)
+        at_label = files.find_label(path, table, options)
     if at_path is None or (at_label is None and need_labels):
         wanted = f"one of {', '.join(PATH_COLUMNS)}" + " and a label" * need_labels
         raise InputError(f"{path} has the columns {files.listed(table.names)}; it needs {wanted}.")
