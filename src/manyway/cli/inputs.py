@@ -262,6 +262,10 @@ class ScoreInputs(NamedTuple):
             note(f"each class of {self.scores.name} has a score of its own: one is chosen; --several allows more")
         for remark in (*scores.notes, *(() if examples is None else examples.notes)):
             note(remark)
+        expected = None if self.expect is None else files.read_expected(self.expect, scores)
+        if expected is not None:
+            for remark in expected.notes:
+                note(remark)
         return labelling.scores_batch(
             scores,
             place,
@@ -270,7 +274,7 @@ class ScoreInputs(NamedTuple):
             kind=None if self.kind == "auto" else self.kind,
             class_prior=None if self.class_prior is None else files.read_class_prior(self.class_prior),
             levels=None if self.taxonomy is None else labelling.read_taxonomy(self.taxonomy),
-            expected=None if self.expect is None else files.read_expected(self.expect, scores),
+            expected=None if expected is None else expected.likely,
         )
 
     def check_target(self, output: Path | None, form: str, *, overwrite: bool) -> Path:

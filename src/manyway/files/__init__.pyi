@@ -19,6 +19,8 @@ from .columns import open_table as open_table
 from .columns import remarks_on_classes as remarks_on_classes
 from .columns import remarks_on_items as remarks_on_items
 from .columns import words_in as words_in
+from .expected import Expected as Expected
+from .expected import read_expected as read_expected
 from .files import AnyPath as AnyPath
 from .files import Output as Output
 from .files import atomic_write as atomic_write
@@ -40,7 +42,6 @@ from .origin import Known as Known
 from .origin import TableOrigin as TableOrigin
 from .score_files import read_answers as read_answers
 from .score_files import read_class_prior as read_class_prior
-from .score_files import read_expected as read_expected
 from .score_files import read_item_labels as read_item_labels
 from .score_files import read_scores as read_scores
 from .score_files import with_media as with_media
