@@ -29,6 +29,10 @@ class InputError(ValueError):
         return tuple(name for name, _ in NAMED.findall(str(self)))
 
 
+class InputTypeError(InputError, TypeError):
+    """Input of a kind that Python, and scikit-learn with it, calls a TypeError: a parameter that there is not."""
+
+
 class ConvergenceWarning(UserWarning):
     """A method reached an iteration limit before its stopping rule was met."""
 
@@ -60,6 +64,8 @@ def named(known: Mapping[str, T], name: str, what: str) -> T:
     >>> named({"one": 1}, "one", "number")
     1
     """
+    if not isinstance(name, str):
+        raise InputError(f"The {what} is of the type {type(name).__name__}; give its name.")
     if name not in known:
         raise InputError(f"There is no {what} '{name}'; {nearest(name, known)}")
     return known[name]

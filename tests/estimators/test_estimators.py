@@ -286,7 +286,7 @@ def test_a_constructor_takes_keywords_only_and_has_the_solvers_signature():
             )
     with pytest.raises(TypeError, match="positional"):
         PADDLE(3.0)
-    with pytest.raises(TypeError, match="unexpected keyword argument 'lambda_'"):
+    with pytest.raises(TypeError, match="PADDLE has no parameter 'lambda_'; did you mean 'lam'"):
         PADDLE(lambda_=3.0)
     with pytest.raises(TypeError, match="is a base class"):
         TransductiveClassifier()

@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from manyway.core import presence as occurring
+from manyway.core.arguments import fits, shown
 from manyway.core.blocks import Answered, Reading, TopK, shares, top, whole
 from manyway.core.presence import DEFAULT_RATE, Counting, Tally, tally
 from manyway.errors import InputError, optional
@@ -298,8 +299,8 @@ class Solution:
         return [classes[n:most] for classes, n, most in self._by_presence(error_rate)]
 
     def _by_presence(self, error_rate: float | None) -> list[tuple[Tensor, int, int]]:
-        if error_rate is not None and not 0 < error_rate < 1:
-            raise InputError(f"error_rate is {error_rate}; it must be between 0 and 1, for example 0.05.")
+        if not fits(error_rate, float | None) or (error_rate is not None and not 0 < error_rate < 1):
+            raise InputError(f"error_rate is {shown(error_rate)}; it must be between 0 and 1, for example 0.05.")
         cost = torch.where(self.tallied.doubt.isfinite().any(-1), self.counting.scores_cost, self.counting.list_cost)
         return occurring.by_presence(self.presence, cost, error_rate)
 

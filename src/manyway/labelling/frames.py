@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from manyway.core.arguments import checks_arguments
 from manyway.errors import InputError, nearest, optional
 from manyway.estimators import Evidence, Inference, TransductiveClassifier
 from manyway.files.tables import Table
@@ -17,11 +18,12 @@ Arrays = tuple[np.ndarray[Any, Any], np.ndarray[Any, Any] | None]  # features, a
 _FRAMES = {"pandas": "DataFrame", "polars": "DataFrame", "datasets": "Dataset", "pyarrow": "Table"}
 
 
+@checks_arguments
 def label_frame(
     examples: Any,
     items: Any,
     *,
-    features: str | Sequence[str] | None = None,
+    features: str | Sequence[Any] | None = None,
     label: str = "label",
     estimator: TransductiveClassifier | None = None,
     prefix: str = "",
@@ -67,7 +69,8 @@ def label_frame(
     return to_frame(items, estimator.fit(known, names).infer(query), prefix)
 
 
-def from_frame(frame: Any, features: str | Sequence[str] | None = None, label: str | None = None) -> Arrays:
+@checks_arguments
+def from_frame(frame: Any, features: str | Sequence[Any] | None = None, label: str | None = None) -> Arrays:
     """The features and labels in a frame, as arrays.
 
     Parameters
@@ -97,6 +100,7 @@ def from_frame(frame: Any, features: str | Sequence[str] | None = None, label: s
     return _read(frame, features, label, "rows")
 
 
+@checks_arguments
 def to_frame(frame: Any, result: Inference, prefix: str = "") -> Any:
     """A frame with the result of ``infer`` for its rows as further columns.
 
@@ -142,6 +146,7 @@ def to_frame(frame: Any, result: Inference, prefix: str = "") -> Any:
     return frame
 
 
+@checks_arguments
 def to_fiftyone(samples: Any, result: Inference, field: str = "manyway") -> None:
     """Write the result of ``infer`` into the samples of a FiftyOne data set or view.
 
@@ -175,6 +180,7 @@ def to_fiftyone(samples: Any, result: Inference, field: str = "manyway") -> None
             samples.set_values(f"{field}_{name}", columns[name])
 
 
+@checks_arguments
 def from_fiftyone(samples: Any, embeddings: str = "embeddings", label: str | None = None) -> Arrays:
     """The features and labels of the samples of a FiftyOne data set or view, as arrays.
 
@@ -233,7 +239,7 @@ def _kind(frame: Any) -> str:
     raise InputError(f"{library}.{name} is no table that can be labelled{hint}; {wanted}.")
 
 
-def _read(frame: Any, features: str | Sequence[str] | None, label: str | None, name: str) -> Arrays:
+def _read(frame: Any, features: str | Sequence[Any] | None, label: str | None, name: str) -> Arrays:
     """See `from_frame`; ``name`` is what messages call the rows of the frame."""
     columns = _columns(frame, name)
     if features is None:
