@@ -117,7 +117,7 @@ def install(extra: str) -> str:
         origin = json.loads(distribution("manyway").read_text("direct_url.json") or "{}").get("url", "")
         torch = f"torch=={version('torch')} "
         build = version("torch").partition("+")[2]
-        if build and extra == "encoders":  # they need a torchvision of the same build
+        if build and "encoders" in extra.split(","):  # they need a torchvision of the same build
             torch += f"--extra-index-url https://download.pytorch.org/whl/{build} "
     except (PackageNotFoundError, ValueError):
         origin, torch = "", ""

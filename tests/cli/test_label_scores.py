@@ -31,7 +31,7 @@ def test_items_are_labelled_together(label):
     assert code == 0
     assert [row["label"] for row in rows("labels.csv")] == ["fox"] * 30
     assert list(rows("labels.csv")[0]) == ["item", "label", "probability", "label_2", "probability_2"]
-    assert "The scores have the temperature" in out
+    assert "The classifier was" in out
 
 
 def test_answers_are_of_a_higher_level_where_the_class_is_uncertain(label):

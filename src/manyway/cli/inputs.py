@@ -1,5 +1,6 @@
 """What ``label`` and ``review`` read: examples and items, or the scores of a classifier. It loads torch."""
 
+import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack
@@ -26,6 +27,7 @@ _DEFAULTS = {
 }
 
 
+_TRIED = 8  # items that say how long an encoder takes
 Read = tuple[files.Items, files.Items, files.Items | None]  # examples, items and class names
 
 
@@ -143,6 +145,28 @@ class Inputs:
             note(f"all items in {self.query} have the same features; check the encoder or the file")
         return examples, items, named
 
+    def describe(self, device: torch.device) -> None:
+        """Say what would be read, with which columns and encoder, and about how long that would take."""
+        if self.encoder is None:
+            started = time.perf_counter()
+            examples, items, _ = self.read(device)
+            seconds = time.perf_counter() - started
+            for path, part in ((self.support, examples), (self.query, items)):
+                if path is not None and len(part):
+                    say(f"{path}: {len(part)} rows of {part.n_features} features")
+            say(f"Reading took {seconds:.1f} s; nothing was labelled or written.")
+            return
+        opened = encoding.open_encoder(self.encoder, device=device, say=partial(say, stderr=True))
+        sources = self.texts or self._sources(partial(encoding.open_for, opened))
+        for what, source in sources.items():
+            for remark in source.notes:
+                note(remark)
+            classes = f" of {len(source.class_names)} classes" if source.is_labelled else ""
+            say(f"{source.title}: {len(source)} {what}{classes}")
+        seconds = sum(map(len, sources.values())) * _seconds_per_item(opened, sources["items"])
+        say(f"Encoding with {self.encoder} takes about {_in_words(seconds)} where nothing is kept of an earlier run.")
+        say("Nothing was labelled or written.")
+
     def _features(self) -> Read:
         named = None if self.class_names is None else files.read_items(self.class_names, self.columns)
         # Of a partly labelled table the items are the other rows.
@@ -202,6 +226,25 @@ class Inputs:
         for name in filter(None, (asked.item_column, asked.text_column, *asked.ignore_columns, *asked.feature_columns)):
             if headers and all(files.find_column(header, name) is None for header in headers):
                 raise InputError(f"There is no column '{name}'; {nearest(name, headers[-1])}")
+
+
+def _seconds_per_item(opened: encoding.Encoder, source: encoding.Source) -> float:
+    """How long it takes to encode an item, by the first few."""
+    first = encoding.first_items(source, _TRIED)
+    started = time.perf_counter()
+    encoding.encode(first, opened, skip_bad=True)
+    return (time.perf_counter() - started) / len(first)
+
+
+def _in_words(seconds: float) -> str:
+    """A duration for people.
+
+    >>> _in_words(0.4), _in_words(90), _in_words(9000)
+    ('a second', '90 seconds', '150 minutes')
+    """
+    if seconds < 1.5:
+        return "a second"
+    return f"{seconds:.0f} seconds" if seconds < 100 else f"{seconds / 60:.0f} minutes"
 
 
 def _check_sheet(columns: files.Options, paths: Iterable[Path | None]) -> None:
@@ -276,6 +319,14 @@ class ScoreInputs(NamedTuple):
             levels=None if self.taxonomy is None else labelling.read_taxonomy(self.taxonomy),
             expected=None if expected is None else expected.likely,
         )
+
+    def describe(self, device: torch.device) -> None:
+        """Say what would be read."""
+        with self.batch(labelling.Place(device)) as batch:
+            say(f"{self.scores}: scores of {len(batch.items)} items for {len(batch.classes)} classes")
+            if batch.n_labelled:
+                say(f"{batch.n_labelled} of the labels are known")
+        say("Nothing was labelled or written.")
 
     def check_target(self, output: Path | None, form: str, *, overwrite: bool) -> Path:
         """Where the answers go, after checking that nothing of value is replaced."""

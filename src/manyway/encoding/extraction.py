@@ -84,6 +84,15 @@ def cache_for(encoder: Encoder, say: Callable[[str], None] = lambda sentence: No
     return FeatureCache([_DECODING, of_kind[0], encoder.name, encoder.weights, of_kind[1]], say=say)
 
 
+def first_items(source: Source, count: int) -> Source:
+    """The first few items of a source."""
+    count = min(count, len(source))
+    some: dict[str, Any] = {"names": source.names[:count], "labels": source.labels[:count], "left_out": ()}
+    if isinstance(source, TextSource):
+        some |= {"texts": source.texts[:count], "items": source.items and source.items[:count]}
+    return replace(source, **some)
+
+
 def encode(
     source: Source,
     encoder: Encoder,

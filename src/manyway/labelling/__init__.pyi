@@ -16,5 +16,6 @@ from .outputs import scores_of as scores_of
 from .rows_back import default_suffix as default_suffix
 from .table import DEFAULT_OUTPUT as DEFAULT_OUTPUT
 from .table import WRITTEN as WRITTEN
+from .table import Row as Row
 from .table import check_table as check_table
 from .taxonomy import read_taxonomy as read_taxonomy

@@ -1,7 +1,7 @@
 """Label all items of a batch jointly and write a table: what ``manyway label`` does."""
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial, reduce
 from pathlib import Path, PurePosixPath
@@ -230,6 +230,7 @@ def write_labels(
     at_least: float | None = None,
     inputs: Iterable[str | Path | None] = (),
     form: str = TABLE,
+    each: Callable[[Row], None] | None = None,
 ) -> Summary:
     """Write a table with one row per item, and return what it says in total.
 
@@ -256,6 +257,8 @@ def write_labels(
         Files that the output must not replace.
     form : {"table", "input", "camtrap-dp", "presence"}, default="table"
         What to write; see ``manyway.labelling.outputs``.
+    each : callable, optional
+        Called with every row that is written.
 
     Returns
     -------
@@ -283,7 +286,7 @@ def write_labels(
     if at_least is not None:
         at_levels = _at_levels(solution, batch.classes, batch.levels, at_least)
     counts = _Counts(batch, min_confidence)
-    rows = counts.rows(values, places, unknown, at_levels)
+    rows = _told(counts.rows(values, places, unknown, at_levels), each)
     if form == TABLE:
         columns = AnswerColumns(
             top=1 if batch.tasks.several else values.shape[1],
@@ -307,6 +310,14 @@ def write_labels(
         levels=Counter(answer.level for answer in at_levels or ()),
         notes=tuple(notes),
     )
+
+
+def _told(rows: Iterable[Row], each: Callable[[Row], None] | None) -> Iterator[Row]:
+    """The same rows, told to somebody as they pass."""
+    for row in rows:
+        if each is not None:
+            each(row)
+        yield row
 
 
 def _check_wishes(batch: Batch, top: int, min_confidence: float, at_least: float | None) -> None:
