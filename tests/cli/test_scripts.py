@@ -107,3 +107,11 @@ def test_the_help_is_short_and_all_of_it_is_one_word_away(run_in_folder):
 def test_a_shell_can_complete_commands(run_in_folder):
     _, out, _ = run_in_folder("--help")
     assert "--install-completion" in out
+
+
+def test_extract_leaves_out_what_label_leaves_out(encoded, run_in_folder):  # noqa: F811
+    Path("texts.csv").write_text("text,label\nbanana,x\n,x\nbee,y\n")
+    code, _, err = run_in_folder("extract", "texts.csv", "--encoder", "minilm", "--out", "o.safetensors")
+    assert code == 0, err
+    assert "left out line 3: it has no text" in err
+    assert "o.safetensors: 2 items, 2 classes" in err

@@ -48,12 +48,19 @@ def remarks(skipped: Remarks, notes: Remarks) -> Iterator[str]:
 
 
 def open_for(
-    encoder: Encoder, path: AnyPath, root: AnyPath | None = None, options: Options = AUTO, *, need_labels: bool = True
+    encoder: Encoder,
+    path: AnyPath,
+    root: AnyPath | None = None,
+    options: Options = AUTO,
+    *,
+    need_labels: bool = True,
+    skip_empty: bool = False,
 ) -> Source:
     """Open what an encoder can read at a path: texts for a text encoder, pictures for an image encoder.
 
     A model that reads both gets texts where the path holds texts. ``root`` is the folder of the pictures of a table;
-    ``options`` name the columns of a table of texts. For ``need_labels`` see ``open_source``.
+    ``options`` name the columns of a table of texts. For ``need_labels`` see ``open_source``; ``skip_empty`` leaves out
+    rows without a text.
     """
     path = Path(path)
     kind = likely_kind(path, options)
@@ -61,7 +68,7 @@ def open_for(
         hint = "choose an `encoder` of pictures, or of pictures and texts if there are class names"
         raise InputError(f"{path} holds pictures, which {encoder.name} cannot read; {hint}.")
     if isinstance(encoder, TextEncoder) or (kind == TEXTS and encoder.texts is not None):
-        return open_texts(path, options, need_labels=need_labels)
+        return open_texts(path, options, need_labels=need_labels, skip_empty=skip_empty)
     if kind == TEXTS and path.is_file():
         hint = f"choose an `encoder` of texts or, for names of pictures, one of both, such as {PICTURES_AND_TEXTS}"
         raise InputError(f"{path} holds texts, which {encoder.name} cannot read; {hint}.")

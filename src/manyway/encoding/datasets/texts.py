@@ -22,7 +22,9 @@ class TextSource(Source):
     text_column: str = ""
 
 
-def open_texts(path: Path, options: files.Options = files.AUTO, *, need_labels: bool = True) -> TextSource:
+def open_texts(
+    path: Path, options: files.Options = files.AUTO, *, need_labels: bool = True, skip_empty: bool = False
+) -> TextSource:
     """Read texts and, where there are any, their labels.
 
     Parameters
@@ -36,6 +38,8 @@ def open_texts(path: Path, options: files.Options = files.AUTO, *, need_labels: 
     need_labels : bool, default=True
         Whether labels are read. Otherwise a column of labels is carried like any other, and rows without a text are
         left out.
+    skip_empty : bool, default=False
+        Whether rows without a text are left out also where labels are read.
 
     Returns
     -------
@@ -73,7 +77,8 @@ def open_texts(path: Path, options: files.Options = files.AUTO, *, need_labels: 
     texts, labels, items, *carried = table.values([text, label, item, *kept])
     called_items = files.item_names(path, items)
     places = [table.place(row) for row in range(len(texts or ()))]
-    empty = {row for row, cell in enumerate(texts or ()) if not need_labels and not str(cell or "").strip()}
+    may_lack = skip_empty or not need_labels
+    empty = {row for row, cell in enumerate(texts or ()) if may_lack and not str(cell or "").strip()}
 
     def filled(cells: Sequence[Any] | None) -> Any:
         return cells and tuple(cell for row, cell in enumerate(cells) if row not in empty)
