@@ -114,6 +114,7 @@ CASES = {
     "tim": Case("tim", **_ADAM, params={"max_iter": 100}),
     "alpha-tim": Case("alpha-tim", **_ADAM, params={"max_iter": 100}),
     "ici": Case("ici", params={"max_iter": 2}),
+    "alpha-am": Case("alpha-am", params={"max_iter": 5}, shots=(1, 5)),
     "evidence": Case("evidence", **_EVIDENCE),
     "evidence:one-shot": Case("evidence", **_EVIDENCE, shots=(1,)),
     "evidence:open-set": Case("evidence", **_EVIDENCE, params={"open_set": True}, prepared=_with_unknown),

@@ -62,19 +62,32 @@ SETTINGS = {
     "20-way": Setting(
         20,
         6,
-        fewer={"ici": 1, "paddle-pgd": 1, "tim": 1, "alpha-tim": 1},
-        params={"tim-adm": {"max_iter": 30}},  # after some 50 iterations rounding decides, even in float64
+        fewer={"ici": 1, "paddle-pgd": 1, "tim": 1, "alpha-tim": 1, "alpha-am": 1},
+        params={
+            "tim-adm": {"max_iter": 30},  # after some 50 iterations rounding decides, even in float64
+            "alpha-am": {"max_iter": 20},  # rounding decides between two neighbours that are equally near
+        },
     ),
     "215-way": Setting(
         None,
         2,
-        fewer={"baseline": 1, "baseline++": 1, "ici": 1, "paddle-pgd": 1, "tim": 1, "tim-adm": 1, "alpha-tim": 1},
+        fewer={
+            "baseline": 1,
+            "baseline++": 1,
+            "ici": 1,
+            "paddle-pgd": 1,
+            "tim": 1,
+            "tim-adm": 1,
+            "alpha-tim": 1,
+            "alpha-am": 1,
+        },
         params={
             "ici": {"max_iter": 2},
             "paddle-pgd": {"max_iter": 50},
             "tim": {"max_iter": 50},
             "tim-adm": {"max_iter": 30},
             "alpha-tim": {"max_iter": 50},
+            "alpha-am": {"max_iter": 5},
         },
     ),
 }

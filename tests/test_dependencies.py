@@ -37,7 +37,10 @@ MODULES = {
 PASSED_IN = {"datasets", "polars", "skops"}  # users hand in their objects, or call them; only tests import them
 WITH_TORCH = {"triton"}  # installed by torch where it has CUDA; its modules are loaded only there
 TOOLS = {"pytest-xdist", "quadprog", "triton"}  # for tests, but not imported by them: QuaPy imports quadprog
-WHERE_INSTALLED = {"transformers"}  # for make clip, which installs it
+WHERE_INSTALLED = {
+    "transformers",  # for make clip, which installs it
+    *("anndata", "argilla", "fiftyone", "label_studio_sdk"),  # they want other versions; tests of formats use them
+}
 OURS = {"manyway", "benchmarks", "tests"} | {path.stem for path in (ROOT / "tests").rglob("*")}
 OURS |= {path.stem for path in (ROOT / "docs/hooks").glob("*.py")}
 IMPORTERS = {"import_module", "importorskip", "optional", "_package"}  # functions that import the module of a name

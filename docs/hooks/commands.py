@@ -18,6 +18,7 @@ def command_reference() -> str:
     for name, command in group.commands.items():
         if command.hidden:
             continue
+        command.name_formats()
         usage = " ".join(_argument(p) for p in command.params if p.param_type_name == "argument")
         parts.append(f"## manyway {name}\n\n```\nmanyway {name} {usage} [OPTIONS]\n```\n\n{_text(command.help)}\n")
         rows = [_row(p) for p in command.params if p.name != "help" and not getattr(p, "hidden", False)]

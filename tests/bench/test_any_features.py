@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import torch
 from bench_problems import jobs_of, run_suite
 from sklearn.discriminant_analysis import LinearDiscriminantAnalysis
+from sklearn.linear_model import LogisticRegression
+from sklearn.model_selection import GridSearchCV
+from sklearn.preprocessing import normalize
 
 from manyway.bench.baselines import BASELINES
 from manyway.bench.data import find_features
@@ -67,6 +72,38 @@ def test_a_baseline_gives_the_labels_of_scikit_learn():
     for t in range(2):
         fitted = LinearDiscriminantAnalysis(priors=np.ones(3) / 3).fit(tasks.support[t], tasks.support_labels[t])
         assert found[t].tolist() == fitted.predict(tasks.query[t]).tolist()
+
+
+def test_the_penalty_is_chosen_by_the_examples_on_rows_of_unit_length():
+    tasks = sample_tasks(find_features("sklearn:iris", None), TaskSpec(shots=6, k_eff=3, n_query=25), 0, 0, 1)
+    rows = {name: normalize(getattr(tasks, name)[0].numpy()) for name in ("support", "query")}
+    choices = {"C": [0.1, 1.0, 10.0, 100.0, 1000.0]}
+    chosen = GridSearchCV(LogisticRegression(max_iter=300), choices, cv=3, scoring="accuracy")
+    chosen.fit(rows["support"], tasks.support_labels[0])
+    found = BASELINES["logistic-cv"](tasks)
+    np.testing.assert_allclose(found.probabilities[0], chosen.predict_proba(rows["query"]), atol=1e-6)
+    shorter = BASELINES["logistic-cv"](replace(tasks, support_table=tasks.support_table / 8))
+    np.testing.assert_allclose(shorter.probabilities, found.probabilities, atol=1e-6)
+
+
+@pytest.mark.parametrize("name", ["logistic-cv", "lda-shrunk"])
+@pytest.mark.parametrize("shots", [1, 2])
+def test_few_examples_are_enough_for_the_strong_classifiers(name, shots):
+    tasks = sample_tasks(
+        find_features("sklearn:wine/standard", None), TaskSpec(shots=shots, k_eff=3, n_query=25), 0, 0, 2
+    )
+    found = BASELINES[name](tasks)
+    torch.testing.assert_close(found.probabilities.sum(-1), torch.ones(2, 25), atol=1e-5, rtol=0)
+    assert (found.labels == tasks.query_labels).float().mean() > 0.6
+
+
+def test_without_shrinkage_it_would_be_the_lda_of_scikit_learn(monkeypatch):
+    monkeypatch.setattr("sklearn.covariance.ledoit_wolf", lambda rows, assume_centered: (rows.T @ rows / len(rows), 0))
+    tasks = sample_tasks(find_features("sklearn:iris", None), TaskSpec(shots=9, k_eff=3, n_query=25), 0, 0, 1)
+    model = LinearDiscriminantAnalysis(solver="lsqr", priors=np.ones(3) / 3)
+    model.fit(normalize(tasks.support[0].double().numpy()), tasks.support_labels[0])
+    found = BASELINES["lda-shrunk"](tasks)
+    assert found.labels[0].tolist() == model.predict(normalize(tasks.query[0].double().numpy())).tolist()
 
 
 def test_the_suite_needs_no_data_folder():

@@ -88,6 +88,30 @@ def test_later_recordings_are_repeated_with_their_parameters(record, monkeypatch
     assert asked == [reference.Configuration(shots=2, k_eff=3, n_classes=6)]
 
 
+def test_queries_that_the_original_could_not_answer_are_left_out_of_both_accuracies(record, monkeypatch):
+    """It labels the first two queries of each task with NaN, hence with the first class."""
+    with np.load(record.parent / "reference" / "made_2shot_keff3.npz") as tasks:
+        labels = tasks["query_labels"].copy()
+        np.savez(record.parent / "reference" / "made_openset.npz", **{name: tasks[name] for name in tasks.files})
+    labels[:, :2] = 0
+    rows = np.zeros_like(labels, dtype=bool)
+    rows[:, :2] = True
+    np.savez(record.parent / "reference" / "made_openset_new.npz", gated=labels, nan_rows_gated=rows)
+    entry = {"n_tasks": 3, "accuracy": 80.0, "per_task": [80.0] * 3, "tolerance_points": 0.5}
+    (record.parent / "reference" / "made_new.json").write_text(json.dumps({"openset_2shot": {"gated": entry}}))
+    monkeypatch.setattr(reference, "RECORDINGS", {"gated": reference.Recording("simpleshot")})
+    (found,) = reference.compare(record, ["gated"])
+    assert (found.config, found.recorded, found.ours) == ("openset_2shot", 100.0, 100.0)
+
+
+@pytest.mark.parametrize(("open_set", "expected"), [(True, [[0, -1, 1]]), (False, [[0, 0, 1]])])
+def test_a_query_is_unknown_where_that_is_more_probable_than_any_class(open_set, expected):
+    probabilities = torch.tensor([[[0.9, 0.1], [0.6, 0.4], [0.3, 0.7]]])
+    solution = reference.Solution(probabilities, 1, True, unknown=torch.tensor([[0.1, 0.5, 0.4]]))
+    recording = reference.Recording("osls", open_set=open_set)
+    assert reference.answered_labels(solution, recording).tolist() == expected
+
+
 def test_a_recorded_method_that_does_not_exist_is_missing(record, monkeypatch, capsys):
     write_later(record.parent, "protonet", "other")
     monkeypatch.setattr(reference, "RECORDINGS", {"protonet": reference.Recording("protonet")})

@@ -7,7 +7,9 @@ from pathlib import Path
 
 import pytest
 
-EXAMPLES = Path(__file__).parents[1] / "files" / "scores"
+from manyway.files import formats
+
+EXAMPLES = Path(formats.__file__).parent / "examples"
 LABEL = {name: f"{n};mammalia;carnivora;canidae;{genus};x;{name}" for n, (name, genus) in enumerate(
     {"fox": "vulpes", "dog": "canis", "wolf": "canis"}.items())}  # fmt: skip
 

@@ -10,7 +10,11 @@ from pathlib import Path
 
 import pytest
 
-EXAMPLES = Path(__file__).parents[1] / "files" / "scores"
+from manyway.files import formats
+from manyway.files.formats.base import Answers
+from manyway.files.score_files import read_scores
+
+EXAMPLES = Path(formats.__file__).parent / "examples"
 FOX, DOG, BLANK = (
     "f1;mammalia;carnivora;canidae;vulpes;vulpes;red fox",
     "d1;mammalia;carnivora;canidae;canis;familiaris;domestic dog",
@@ -168,16 +172,13 @@ def test_every_byte_beside_a_confidence_comes_back(label):
     assert Path("out.json").read_bytes().startswith(codecs.BOM_UTF8 + b"{")
 
 
-def test_a_species_that_no_row_names_gets_a_row():
-    from manyway.files.score_files import read_scores
-
+def test_a_table_of_birdnet_keeps_its_rows_whatever_the_answers_are(tmp_path):
     (origin,) = read_scores(RAVEN).origins
-    text = origin.rewrite([[("European Robin", 0.7), ("Song Thrush", 0.2)]], 0.0)
-    found = list(csv.DictReader(text.splitlines(), delimiter="\t"))
-    assert [(row["Selection"], row["Confidence"]) for row in found] == [
-        ("1", "0.0000"), ("2", "0.2000"), ("4", "0.7000"), ("3", "1.0"),
-    ]  # fmt: skip
-    assert found[2]["Begin Path"] == "rec/morning.wav"
+    ranked = [[("European Robin", 0.7), ("Song Thrush", 0.2)]]
+    answers = Answers(read_scores(RAVEN), [], (), lambda count: ranked, origin=origin)
+    origin.format.write(tmp_path / "out.txt", answers)
+    found = rows(tmp_path / "out.txt", "\t")
+    assert [(row["Selection"], row["Confidence"]) for row in found] == [("1", "0.0000"), ("2", "0.2000"), ("3", "1.0")]
 
 
 def test_a_folder_comes_back_as_a_folder(label):
@@ -219,7 +220,6 @@ def test_each_file_may_be_a_batch_of_its_own(label):
 
 def test_each_recording_of_a_table_may_be_a_batch_of_its_own(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    from manyway.files.score_files import read_scores
     from manyway.labelling.label import groups_of
 
     text = (EXAMPLES / "birdnet.csv").read_text().replace("0.9987,rec/morning", "0.9987,rec/evening")
@@ -298,6 +298,25 @@ def test_camtrap_dp_observations_are_valid(label):
     assert (empty["observationType"], empty["eventStart"]) == ("blank", "2024-05-09T23:00:00+02:00")
 
 
+SPECIES = {
+    "species": ("a;mammalia;carnivora;canidae;vulpes;vulpes;red fox", "Vulpes vulpes", ""),
+    "a family that is the answer": ("b;mammalia;carnivora;felidae;;;felidae family", "Felidae", ""),
+    "a species of which the class is known": ("c;aves;;;;;american robin", "", "american robin"),
+    "a common name alone": ("wild cat", "", "wild cat"),
+}
+
+
+@pytest.mark.parametrize(("full", "scientific", "comment"), SPECIES.values(), ids=SPECIES)
+def test_a_scientific_name_is_written_only_where_it_is_known(full, scientific, comment, label):
+    content = megadetector(4)
+    content["classification_categories"]["0"] = full.rpartition(";")[2]
+    content["classification_category_descriptions"]["0"] = full
+    Path("md.json").write_text(json.dumps(content))
+    assert label("md.json", "--format", "camtrap-dp", "-o", "o.csv")[0] == 0
+    found = rows("o.csv")[0]
+    assert (found["scientificName"], found["observationComments"]) == (scientific, comment)
+
+
 def test_tables_with_times_and_boxes_are_observations_too(label):
     columns = "item,class,score,site,time,box_x,box_y,box_width,box_height,start"
     lines = ["a,fox,0.9,north,2024-05-01 22:00:00,0.1,0.1,0.5,0.5,soon", "b,dog,0.8,south,2024-05-02T03:00:00Z,,,,,"]
@@ -367,7 +386,7 @@ def test_recordings_say_their_time_by_their_name(label):
     ("words", "message"),
     [
         (["s.csv", "-o", "out.json"], "in the format of the input, which is a table"),
-        ([EXAMPLES / "birdnet.csv", "-o", "out.json"], "a BirdNET table; give it the ending .csv"),
+        ([EXAMPLES / "birdnet.csv", "-o", "out.json"], "a file of BirdNET; give it the ending .csv"),
         (["md.json", "--format", "camtrap"], "The --format is 'camtrap'; did you mean 'camtrap-dp'"),
         (["md.json", "--format", "input"], "--format input needs the name of the --output"),
         (["md.json", "-o", "out.json", "--at-least", "0.9"], "--at-least is for tables"),

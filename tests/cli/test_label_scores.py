@@ -7,7 +7,9 @@ from pathlib import Path
 
 import pytest
 
-EXAMPLES = Path(__file__).parents[1] / "files" / "scores"
+from manyway.files import formats
+
+EXAMPLES = Path(formats.__file__).parent / "examples"
 SCORES = "item,fox,wolf,dog\na,0.5,0.4,0.1\nb,0.6,0.3,0.1\nc,0.48,0.5,0.02\nd,0.8,0.15,0.05\ne,0.9,0.05,0.05\n"
 TAXONOMY = "class,genus,family\nfox,Vulpes,Canidae\nwolf,Canis,Canidae\ndog,Canis,Canidae\n"
 

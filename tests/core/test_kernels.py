@@ -10,9 +10,9 @@ from problems import make_tasks as make_tasks_of
 from manyway import FeatureSet, Tasks, TaskSpec, sample_tasks, solve
 from manyway.core import random as draws
 from manyway.core.kernels import fused, halves, rows, subset, tensor_cores, two_blocks
-from manyway.core.ops import class_moments, class_sums, prototypes
+from manyway.core.ops import class_moments, class_sums, prototypes, unit
 from manyway.core.tasks import mapped
-from manyway.core.transforms import transform, unit
+from manyway.core.transforms import transform
 from manyway.methods.calibration.calibration import LeftOut
 from manyway.methods.calibration.metric import Inner
 from manyway.methods.calibration.root_kernel import inverse_root

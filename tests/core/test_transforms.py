@@ -9,7 +9,8 @@ import torch
 from problems import make_tasks
 
 from manyway import Tasks, solve
-from manyway.core.transforms import TRANSFORMS, level, transform, unit
+from manyway.core.ops import unit
+from manyway.core.transforms import TRANSFORMS, level, transform
 
 SCALES = [2.0**-100, 2.0**-60, 2.0**60, 2.0**100]  # about 1e-30 to 1e30
 

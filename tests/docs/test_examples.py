@@ -10,6 +10,7 @@ import pytest
 DOCS = Path(__file__).parents[2] / "docs"
 PAGES = [
     "evidence.md",
+    "formats.md",
     "glyphs.md",
     "interchange.md",
     "labelling.md",
@@ -17,6 +18,7 @@ PAGES = [
     "scores.md",
     "start/feature-tables.md",
     "streams.md",
+    "tools/setfit.md",
 ]
 
 

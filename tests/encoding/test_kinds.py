@@ -10,7 +10,7 @@ import pytest
 
 from manyway.encoding.kinds import kind_of
 from manyway.errors import InputError
-from manyway.files.columns import Options
+from manyway.files.options import Options
 
 FILES = {
     "features.csv": ("label,width,height\nant,1.5,2\nbee,1,3\n", "features"),

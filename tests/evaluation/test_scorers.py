@@ -9,7 +9,8 @@ from sklearn.neighbors import LocalOutlierFactor
 
 from benchmarks.reference import compare_scores
 from manyway import InputError, Tasks, TaskSpec, sample_tasks
-from manyway.core.transforms import transform, unit
+from manyway.core.ops import unit
+from manyway.core.transforms import transform
 from manyway.evaluation.scorers import SCORERS
 
 SPEC = TaskSpec(shots=3, k_eff=3, n_query=12, n_unknown=8, unknown_classes=2)

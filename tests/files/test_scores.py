@@ -9,12 +9,13 @@ import numpy as np
 import pytest
 
 from manyway import InputError
-from manyway.files.columns import Options
+from manyway.files import formats
+from manyway.files.options import Options
 from manyway.files.score_files import read_class_prior, read_item_labels, read_scores
 from manyway.files.scores import box_of
 from manyway.labelling.taxonomy import read_taxonomy
 
-EXAMPLES = Path(__file__).parent / "scores"
+EXAMPLES = Path(formats.__file__).parent / "examples"
 
 
 def write(folder: Path, name: str, text: str) -> Path:
@@ -266,7 +267,7 @@ BAD = {
     "no rows": ("s.csv", "item,class,score\n", "no score of any class"),
     "two columns": ("s.csv", "item,fox,fox\na,1,0\n", "two columns named 'fox'"),
     "no names of classes": ("s.csv", "0.25,0.75\n0.5,0.5\n", "names the class of each column"),
-    "another json": ("s.json", "[1, 2]", "neither a predictions file of SpeciesNet"),
+    "another json": ("s.json", "[1, 2]", "SpeciesNet has a list 'predictions', MegaDetector has a list 'images'"),
     "broken json": ("s.json", '{"predictions": [', "is not JSON"),
     "deep json": ("s.json", "[" * 100_000, "is not JSON"),
     "a key twice": ("s.json", '{"predictions": [], "predictions": []}', "two values named 'predictions'"),

@@ -13,7 +13,8 @@ from hostile.files import write
 from manyway import InputError
 from manyway.encoding.kinds import FEATURES, likely_kind
 from manyway.files.items import read_items
-from manyway.files.tables import Table, read_table
+from manyway.files.opening import read_table
+from manyway.files.tables import Table
 from manyway.sampling.embedded import load_glyphs
 
 ROWS = [["ant", 1.5, 3], ["bee", -2.25, 4]]

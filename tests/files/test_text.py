@@ -9,7 +9,7 @@ from hostile.files import write
 
 from manyway import InputError
 from manyway.files import text
-from manyway.files.tables import read_table
+from manyway.files.opening import read_table
 from manyway.files.text import is_number, read_lines, read_records, read_text, sniff
 
 LINES = "naïve “café”,1\nplain,2\n"

@@ -52,7 +52,7 @@ from hostile.files import (
 )
 
 from manyway.cli import main
-from manyway.files.tables import read_table
+from manyway.files.opening import read_table
 
 SHUFFLED = [3, 1, 7, 0, 2, 6, 5, 4]
 WHOLE_X, WHOLE = (np.rint(values * 100).astype(np.int64) + 10**12 for values in (X, QUERY))

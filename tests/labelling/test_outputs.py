@@ -9,9 +9,14 @@ import pytest
 
 from manyway import InputError
 from manyway.errors import refusal
-from manyway.files.scores import SOURCE, Origin, Scores
+from manyway.files.formats.base import Origin
+from manyway.files.formats.megadetector import MegaDetector
+from manyway.files.scores import SOURCE, Scores
 from manyway.labelling.label import Summary
-from manyway.labelling.outputs import CAMTRAP, INPUT, PRESENCE, TABLE, check_format, find_format
+from manyway.labelling.outputs import INPUT, TABLE, check_format, find_format
+
+CAMTRAP = "camtrap-dp"
+PRESENCE = "presence"
 
 
 @pytest.mark.parametrize(
@@ -37,7 +42,7 @@ def test_the_form_is_the_given_one_or_that_of_the_ending(given, output, found):
 
 def scores_of(n_origin: int, **carried: list[str]) -> Scores:
     """Two items, of which so many come from a file of another program."""
-    origin = Origin(Path("in/md.json"), n_origin, 2, "MegaDetector file", lambda answers, least: "")
+    origin = Origin(Path("in/md.json"), n_origin, 2, MegaDetector())
     values = np.array([[0.9, 0.1], [0.2, 0.8]], dtype=np.float32)
     return Scores(values, ("fox", "dog"), ("a", "b"), carried=carried, origins=(origin,))
 
@@ -48,7 +53,7 @@ def scores_of(n_origin: int, **carried: list[str]) -> Scores:
         (INPUT, 2, {}, "out.json", ""),
         (INPUT, 2, {}, "out.csv", "give it the ending .json"),
         (INPUT, 2, {SOURCE: ["x", "y"]}, "out", ""),  # a folder of files, each with its own ending
-        (INPUT, 1, {}, "out.json", "which is a table"),
+        (INPUT, 1, {}, "out.json", "which is a table of scores"),
         (CAMTRAP, 2, {}, "o.csv", "needs the time of each item"),
         (CAMTRAP, 2, {"time": ["2024-05-01", ""]}, "o.csv", ""),  # one item has it
         (TABLE, 0, {}, "labels.csv", ""),

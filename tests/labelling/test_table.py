@@ -11,7 +11,7 @@ import pytest
 
 from manyway import InputError
 from manyway.files.items import Items
-from manyway.files.tables import read_table
+from manyway.files.opening import read_table
 from manyway.labelling.table import AnswerColumns, LevelAnswer, Row, write_rows, write_table
 
 ROWS = [
@@ -101,7 +101,7 @@ def test_cells_of_any_kind_can_be_carried(suffix, tmp_path):
 def test_what_excel_cannot_hold_is_refused_and_nothing_is_left(tmp_path, monkeypatch):
     with pytest.raises(InputError, match="40,000 letters and Excel takes 32,767"):
         write_rows(tmp_path / "o.xlsx", ["item"], [["x" * 40_000]])
-    monkeypatch.setattr("manyway.labelling.table._EXCEL_ROWS", 3)
+    monkeypatch.setattr("manyway.files.formats.excel._MOST_ROWS", 3)
     with pytest.raises(InputError, match="at most 3 rows"):
         write_rows(tmp_path / "o.xlsx", ["item"], [["x"]] * 3)
     assert not list(tmp_path.iterdir())

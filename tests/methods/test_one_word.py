@@ -57,7 +57,7 @@ def test_a_thing_has_one_name():
 
 def test_what_multiplies_logits_is_their_scale_and_what_divides_them_a_temperature():
     said = {name: {first_sentence(method, name) for method in methods} for name, methods in METHODS_OF.items()}
-    assert len(METHODS_OF["logit_scale"]) == 15
+    assert len(METHODS_OF["logit_scale"]) == 20
     for name, sentences in said.items():
         for sentence in sentences:
             assert ("multiplies the logits" in sentence) == (name == "logit_scale"), (name, sentence)

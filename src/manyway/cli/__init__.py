@@ -9,13 +9,14 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from typer.core import TyperCommand
+from typer.core import TyperArgument, TyperCommand, TyperOption
 from typer.main import get_command
 
 import manyway
 from manyway import encoding
 from manyway.cli import bench, doctor, extract, judge, label, review, show, train
 from manyway.cli.console import OPTIONS, QUIET, say, spell_streams, with_options
+from manyway.cli.options import with_formats
 from manyway.cli.paths import local_path
 from manyway.errors import InputError
 
@@ -37,6 +38,17 @@ class _Command(TyperCommand):
                 return super().invoke(ctx)
             except InputError as error:
                 raise InputError(with_options(str(error), self.params)) from error
+
+    def name_formats(self) -> None:
+        """Fill in the formats that the help names."""
+        self.help = with_formats(self.help or "")
+        for param in self.params:
+            if isinstance(param, TyperArgument | TyperOption) and param.help:
+                param.help = with_formats(param.help)
+
+    def format_help(self, ctx: Any, formatter: Any) -> None:
+        self.name_formats()
+        super().format_help(ctx, formatter)
 
 
 _FIRST_STEPS = """What do you have?

@@ -50,7 +50,7 @@ class Inputs:
         given: tuple[Path | None, Path] = (None, first) if second is None else (first, second)
         found = cls(*given, labels, named, *more)
         if second is None and named is None:
-            if files.suffix_of(first) not in files.TABLE_SUFFIXES:
+            if not files.is_table(first):
                 hint = "give EXAMPLES and ITEMS, a table that has labels in some rows, or --class-names and ITEMS"
                 raise InputError(f"There is one input; {hint}.")
             found = replace(found, support=first, columns=replace(found.columns, labelled=True))
@@ -248,7 +248,7 @@ def _in_words(seconds: float) -> str:
 
 
 def _check_sheet(columns: files.Options, paths: Iterable[Path | None]) -> None:
-    if columns.sheet and not any(p.is_dir() or files.suffix_of(p) in files.EXCEL_SUFFIXES for p in filter(None, paths)):
+    if columns.sheet and not any(p.is_dir() or files.has_sheets(p) for p in filter(None, paths)):
         raise InputError("--sheet names a sheet of an Excel file (.xlsx, .xlsm), and no input is one; leave it out.")
 
 
@@ -331,12 +331,13 @@ class ScoreInputs(NamedTuple):
     def check_target(self, output: Path | None, form: str, *, overwrite: bool) -> Path:
         """Where the answers go, after checking that nothing of value is replaced."""
         check = partial(labelling.check_table, output, self.paths, overwrite=overwrite)
+        answers = files.answer_format(form, labelling.TABLE, labelling.INPUT)
         if form != labelling.INPUT:
-            return check(endings=labelling.WRITTEN if form == labelling.TABLE else (".csv",))
+            return check(endings=None if answers is None else answers.endings)
         if self.at_least is not None:
             raise InputError("--at-least is for tables and for --format camtrap-dp; leave it out.")
         if output is None or not self.scores.is_dir():
-            return check(endings=(".json", ".txt", ".csv", ".tsv"))
+            return check(endings=(*files.endings_of_answers(), *files.written_tables()))
         if output.exists() and (not output.is_dir() or any(output.iterdir())):
             raise InputError(f"The output {output} exists; name a new folder.")
         if output.resolve().is_relative_to(self.scores.resolve()):

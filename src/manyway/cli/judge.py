@@ -23,7 +23,7 @@ def judge(
 ) -> None:
     """Find out whether new labels are better than old ones, or merely different.
 
-    BEFORE and AFTER are tables of labels, or files of scores (of SpeciesNet, MegaDetector, BirdNET, or tables), whose
+    BEFORE and AFTER are tables of labels, or files of scores (see `manyway label --help`), whose
     most probable class counts; for SpeciesNet its prediction. Each verified item is corrected, made worse or unchanged.
     This is counted per class, and per rank where there is a taxonomy, with the 95 % interval of the difference.
 

@@ -70,9 +70,9 @@ def label(
     All items are labelled together. Which classes occur in the batch, and how many, is part of the answer.
 
     EXAMPLES holds features and labels, ITEMS holds features from the same encoder. Both are files of arrays
-    (safetensors, npz, npy) or tables (csv, tsv, xlsx, parquet, jsonl). Arrays are named `features` and `labels`. In a
-    table every column of numbers is a feature except the label and the item name; features are matched by column name,
-    and other columns of ITEMS come back in the table of labels.
+    ({endings of arrays}) or tables ({endings of tables}). Arrays are named `features` and `labels`. In a table every
+    column of numbers is a feature except the label and the item name; features are matched by column name, and other
+    columns of ITEMS come back in the table of labels.
 
     EXAMPLES and ITEMS may also be pictures (folders, or zip archives of them; the names of folders are the classes) or
     texts (tables with a column `text`, or .txt files with one text per line). They are turned into features by
@@ -144,8 +144,7 @@ def label(
     query : ITEMS
         Items to label, of the same kind. With --class-names alone: leave EXAMPLES out.
     output
-        The table of labels: .csv, .tsv, .xlsx, .parquet or .jsonl. Default: labels.csv, which is never written over a
-        file of yours.
+        The table of labels: {written tables}. Default: labels.csv, which is never written over a file of yours.
     method
         How to label; `manyway methods` lists them.
     top
@@ -196,7 +195,7 @@ def label(
             expect=expect,
         )
     else:
-        others = {"--class-prior": class_prior, "--expect": expect, "--format": form, "--media": media}
+        others = {"--class-prior": class_prior, "--expect": expect, "--media": media}
         _refuse({**others, "--batch-by": batch_by, "--several": several or None}, _FOR_SCORES)
         if support is None:
             raise InputError("There is nothing to label; give EXAMPLES and ITEMS, or --scores of a classifier.")
@@ -253,14 +252,18 @@ def _run(source: ScoreInputs | Inputs, wishes: Wishes, output: Output, place: la
 
     read = None
     made: AbstractContextManager[labelling.Batch]
+    form = labelling.find_format(output.form, output.path)
     if isinstance(source, Inputs):
-        form = labelling.TABLE
-        suffix = labelling.default_suffix(source.query)
-        table = labelling.check_table(output.path, source.paths, overwrite=output.overwrite, suffix=suffix)
+        table = labelling.check_table(
+            output.path,
+            source.paths,
+            overwrite=output.overwrite,
+            endings=labelling.check_back(form, source.query, output.path),
+            suffix=labelling.default_suffix(source.query),
+        )
         read = source.read(place.where)
         made = labelling.features_batch(read[0], read[1], place, class_names=read[2])
     else:
-        form = labelling.find_format(output.form, output.path)
         table = source.check_target(output.path, form, overwrite=output.overwrite)
         made = source.batch(place)
     target = files.Output(table)
@@ -268,8 +271,11 @@ def _run(source: ScoreInputs | Inputs, wishes: Wishes, output: Output, place: la
     with made as batch:
         if read is None:
             labelling.check_format(form, labelling.scores_of(batch), table)
-        elif wishes.taxonomy is not None:
-            batch = replace(batch, levels=labelling.read_taxonomy(wishes.taxonomy))
+        elif isinstance(source, Inputs):
+            if wishes.taxonomy is not None:
+                batch = replace(batch, levels=labelling.read_taxonomy(wishes.taxonomy))
+            if form == labelling.INPUT:
+                batch = labelling.with_origin(batch, source.query)
         with status:
             status.update(f"labelling {len(batch.items)} items with {wishes.method} …")
             solution = _solve(batch, wishes)

@@ -73,9 +73,8 @@ sheet : NAME
 Scores of a classifier
 ----------------------
 scores : FILE
-    Label from the scores of a classifier instead of features: a table with a column per class or with the columns item,
-    class, score; a predictions.json of SpeciesNet; a MegaDetector file with classifications; a table of BirdNET; or a
-    folder of such files. EXAMPLES are then scores of labelled items, and may be left out.
+    Label from the scores of a classifier instead of features: a file of {formats of scores}; or a folder of such files.
+    EXAMPLES are then scores of labelled items, and may be left out.
 kind
     What the scores are: probability, log-probability, logit, sigmoid (each class has a yes-or-no probability of its
     own), or independent (the same as --several).
@@ -90,9 +89,8 @@ taxonomy : FILE
 at_least
     Also write the finest answer (class, genus, family, …) that has at least this probability.
 form : FORMAT
-    What to write: table; input (the file of SpeciesNet, MegaDetector or BirdNET with the answers in it, all else
-    unchanged; for a folder, a folder); camtrap-dp (its observations.csv); presence (a table of site, night and class).
-    Default: input where the ending of -o is .json or .txt, otherwise table.
+    What to write: table; input (the file that was read with the answers in it, all else unchanged; for a folder, a
+    folder); {formats of answers}. Default: input where the ending of -o is {endings of answers}, otherwise table.
 media : FILE
     The media.csv of a Camtrap DP, which says the deployment and the time of each picture.
 expect : FILE
@@ -175,6 +173,36 @@ def show_all_help(context: typer.Context, wanted: bool) -> None:
     context.command.help = WHOLE_HELP[str(context.command.name)]
     typer.echo(context.command.get_help(context))
     raise typer.Exit
+
+
+def with_formats(text: str) -> str:
+    """A text of the help with the formats that are known here. They are loaded only where help is asked for."""
+    if "{" not in text:
+        return text
+    from manyway.files.formats.base import ArrayFormat
+    from manyway.files.formats.registry import (
+        all_formats,
+        answer_formats,
+        endings_of,
+        endings_of_answers,
+        endings_of_tables,
+        written_tables,
+    )
+    from manyway.files.scores import ScoreFormat
+
+    scores = [each.name.replace("`", "") for each in all_formats(ScoreFormat)]
+    answers = [f"{key} ({each.name})" for key, each in answer_formats().items()]
+    words = {
+        "{formats of scores}": ", ".join(scores),
+        "{formats of answers}": "; ".join(answers),
+        "{endings of answers}": " or ".join(endings_of_answers()),
+        "{endings of arrays}": ", ".join(ending[1:] for ending in endings_of(ArrayFormat)),
+        "{endings of tables}": ", ".join(ending[1:] for ending in endings_of_tables()),
+        "{written tables}": ", ".join(written_tables()),
+    }
+    for name, known in words.items():
+        text = text.replace(name, known)
+    return text
 
 
 def may_replace(path: Path | None, overwrite: bool) -> bool:

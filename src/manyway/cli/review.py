@@ -138,7 +138,7 @@ def review(
         serve(data, output or DEFAULT_FOLDER)
     elif examples is None:
         raise InputError("Name EXAMPLES and ITEMS, or the folder of a saved review, or try --demo.")
-    elif items is None and class_names is None and files.suffix_of(examples) not in files.TABLE_SUFFIXES:
+    elif items is None and class_names is None and not files.is_table(examples):
         if output is not None:
             raise InputError("-o names the folder of a new review; one that goes on stays where it is.")
         if any(targets):

@@ -1,3 +1,4 @@
+from .affinities import balanced_affinities as balanced_affinities
 from .blocks import Answered as Answered
 from .blocks import Blocks as Blocks
 from .blocks import Joined as Joined
@@ -25,6 +26,7 @@ from .ops import prototypes as prototypes
 from .ops import simplex_projection as simplex_projection
 from .ops import sinkhorn as sinkhorn
 from .ops import squared_distances as squared_distances
+from .ops import unit as unit
 from .parallel import side_by_side as side_by_side
 from .parallel import threads_for as threads_for
 from .presence import DEFAULT_RATE as DEFAULT_RATE
@@ -41,6 +43,7 @@ from .solution import shapes as shapes
 from .tasks import Tasks as Tasks
 from .tasks import class_without_sample as class_without_sample
 from .tasks import mapped as mapped
+from .transforms import JOINT as JOINT
 from .transforms import TRANSFORMS as TRANSFORMS
 from .transforms import Scaling as Scaling
 from .transforms import Scalings as Scalings
@@ -52,7 +55,6 @@ from .transforms import learn_scaling as learn_scaling
 from .transforms import level as level
 from .transforms import rowwise as rowwise
 from .transforms import transform as transform
-from .transforms import unit as unit
 from .validation import as_features as as_features
 from .validation import as_labels as as_labels
 from .validation import describe_rows as describe_rows

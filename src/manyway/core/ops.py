@@ -117,6 +117,24 @@ def extremes(values: Tensor) -> tuple[Tensor, Tensor]:
     return low, high
 
 
+def unit(features: Tensor) -> Tensor:
+    """Divide each vector along the last axis by its norm; a zero vector stays zero.
+
+    Squares of very large or very small features leave the range of float32. Where that happened, vectors are first
+    scaled by the power of two that brings their largest entry near 1, which changes no digit of the result.
+
+    >>> unit(torch.tensor([[3.0, 4.0], [0.0, 0.0]]) * 2.0**100).tolist()
+    [[0.6000000238418579, 0.800000011920929], [0.0, 0.0]]
+    """
+    info = torch.finfo(features.dtype)
+    squares = features.square().sum(-1, keepdim=True)
+    if not bool(((squares > info.tiny / info.eps) & (squares < torch.inf)).all()):
+        largest = features.abs().amax(-1, keepdim=True).clamp_min(info.tiny)
+        features = features * torch.exp2(-torch.frexp(largest).exponent.to(features.dtype))
+        squares = features.square().sum(-1, keepdim=True)
+    return features / squares.sqrt_().clamp_min_(info.tiny)
+
+
 def column_sums(values: Tensor) -> Tensor:
     """[t, k] = Σ_n values [t, n, k], as a product with ones: on a CPU ``sum`` takes two to four times as long."""
     return (values.new_ones(1, 1, values.shape[1]).expand(len(values), -1, -1) @ values).squeeze(1)

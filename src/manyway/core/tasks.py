@@ -5,7 +5,7 @@ Axes: ``t`` tasks, ``s`` support samples, ``q`` queries, ``k`` classes, ``d`` fe
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, fields, is_dataclass, replace
 from typing import Any
 
@@ -20,6 +20,7 @@ from manyway.errors import InputError
 # What has a row for every task.
 _PER_TASK = ["support_index", "support_labels", "query_index", "query_labels", "class_ids"]
 _PER_TASK += ["factor", "centre", "unknown_labels", "stream", "known"]
+_NUMBERS_AT_ONCE = 2**26  # entries of the largest array of tasks that are solved together
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -460,6 +461,23 @@ class Tasks:
         own += ["class_table"] if table is not None and table.ndim == 3 and len(table) > 1 else []
         parts: dict[str, Any] = {name: getattr(self, name)[which] for name in own}
         return replace(self, **parts)
+
+    def in_parts(self, numbers_per_task: int) -> Iterator[Tasks]:
+        """The tasks in parts, for a solver that keeps many numbers per task, such as one for each pair of items.
+
+        Parameters
+        ----------
+        numbers_per_task : int
+            How many entries the largest array of one task has.
+
+        Yields
+        ------
+        Tasks
+            Some tasks, at least one.
+        """
+        size = max(1, _NUMBERS_AT_ONCE // numbers_per_task)
+        for first in range(0, self.n_tasks, size):
+            yield self[first : first + size]
 
     def to(self, device: torch.device | str | None = None, dtype: torch.dtype | None = None) -> Tasks:
         """The same tasks on another device, or in another precision.

@@ -7,6 +7,7 @@
 ``tcl2``    subtract the mean of the task's support and queries together, then ``l2``
 ``rcl2``    sign(z)·|z|^⅝ first in tasks whose support has nothing negative (ReLU features), then ``cl2``
 ``power``   sign(z)·√|z| (√(z + 1e-6) where nothing is negative), ``l2``, centre support and queries apart, ``l2``
+``bpa``     how well an item matches every other item of its task (``core.affinities``)
 ==========  ============================================================================================
 
 Class features, where there are any, get the same transform as support and query, with the same centre: they are vectors
@@ -16,7 +17,7 @@ embeddings of names usually have, is not removed here: centring names and querie
 the queries come from few classes, because the mean of such a batch is mostly about those classes.
 
 A transform is a ``Scaling`` that is learned from the support, and for some from the queries too. It is a map of single
-rows, so that queries in memory and in blocks get the same one.
+rows, so that queries in memory and in blocks get the same one. Those of ``JOINT`` are not: they need all rows at once.
 
 Features of any finite magnitude are allowed: no square overflows or vanishes (see ``unit``).
 """
@@ -29,11 +30,12 @@ from typing import NamedTuple, cast
 import torch
 from torch import Tensor
 
+from manyway.core.affinities import balanced_affinities
 from manyway.core.blocks import Change, Extent
 from manyway.core.kernels import fused
-from manyway.core.ops import class_sums, extremes, prototypes
+from manyway.core.ops import class_sums, extremes, prototypes, unit
 from manyway.core.tasks import Tasks
-from manyway.errors import named
+from manyway.errors import InputError, named
 
 
 @dataclass(frozen=True, eq=False)
@@ -94,6 +96,8 @@ def transform(tasks: Tasks, name: str | None) -> Tasks:
     >>> transform(tasks, "l2").query.flatten().tolist()
     [0.6000000238418579, 0.800000011920929]
     """
+    if name in JOINT:
+        return balanced_affinities(tasks)
     if name == "range" and tasks.factor is None:  # the queries are gathered once, to learn and to use
         tasks = replace(tasks, query_table=tasks.query, query_index=None)
     return tasks if name is None else apply(tasks, learn_scaling(tasks, name))
@@ -129,24 +133,6 @@ def apply(tasks: Tasks, scalings: Scalings) -> Tasks:
         moved = gathered(tasks.query_table, cast(Tensor, tasks.query_index), support.middle)
         return replace(tasks, centre=support.middle, class_table=vectors, query_table=moved, query_index=None)
     return _mapped(tasks, support, query, classes)
-
-
-def unit(features: Tensor) -> Tensor:
-    """Divide each vector along the last axis by its norm; a zero vector stays zero.
-
-    Squares of very large or very small features leave the range of float32. Where that happened, vectors are first
-    scaled by the power of two that brings their largest entry near 1, which changes no digit of the result.
-
-    >>> unit(torch.tensor([[3.0, 4.0], [0.0, 0.0]]) * 2.0**100).tolist()
-    [[0.6000000238418579, 0.800000011920929], [0.0, 0.0]]
-    """
-    info = torch.finfo(features.dtype)
-    squares = features.square().sum(-1, keepdim=True)
-    if not bool(((squares > info.tiny / info.eps) & (squares < torch.inf)).all()):
-        largest = features.abs().amax(-1, keepdim=True).clamp_min(info.tiny)
-        features = features * torch.exp2(-torch.frexp(largest).exponent.to(features.dtype))
-        squares = features.square().sum(-1, keepdim=True)
-    return features / squares.sqrt_().clamp_min_(info.tiny)
 
 
 def class_directions(tasks: Tasks) -> Tensor:
@@ -264,6 +250,11 @@ def _root(plain: Tensor, rows: Tensor) -> Tensor:
     return unit(torch.where(plain, (rows.clamp_min(0) + 1e-6).sqrt(), rows.sign() * rows.abs().sqrt()))
 
 
+def _no_row_map(tasks: Tasks) -> Scalings:
+    raise InputError("The feature transform 'bpa' compares all items with each other; choose another, such as 'cl2'.")
+
+
+JOINT = frozenset({"bpa"})  # transforms of all rows of a task together
 TRANSFORMS: Mapping[str, Callable[[Tasks], Scalings]] = {
     "range": _range,
     "l2": lambda tasks: Scalings.same(Scaling(unit=True)),
@@ -271,6 +262,7 @@ TRANSFORMS: Mapping[str, Callable[[Tasks], Scalings]] = {
     "tcl2": _tcl2,
     "rcl2": _rcl2,
     "power": _power,
+    "bpa": _no_row_map,
 }
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from manyway import files
 from manyway.encoding.datasets.archives import open_zip
 from manyway.encoding.datasets.sources import FILMS, IMAGE_SUFFIXES, PATH_COLUMNS, walk
-from manyway.encoding.datasets.texts import TEXT_SUFFIXES, is_tabbed
+from manyway.encoding.datasets.texts import is_tabbed, may_hold_texts
 from manyway.errors import InputError
 
 FEATURES, PICTURES, TEXTS = "features", "pictures", "texts"
@@ -58,7 +58,7 @@ def kind_of(path: Path, options: files.Options = files.AUTO, expected: str | Non
     if suffix in IMAGE_SUFFIXES:
         raise InputError(f"{path} is a single picture; put the pictures into a folder and name the folder.")
     _refuse_films(path, {suffix})
-    return _kind_of_table(path, options, expected) if suffix in TEXT_SUFFIXES else FEATURES
+    return _kind_of_table(path, options, expected) if may_hold_texts(path) else FEATURES
 
 
 def likely_kind(path: Path, options: files.Options = files.AUTO) -> str | None:

@@ -17,7 +17,13 @@ from manyway.estimators.inference import Inference as Inference
 from manyway.methods import METHODS, Method
 
 # A class has the title of its method, but for these.
-_OTHER_NAMES = {"paddle-pgd": "PaddlePGD", "baseline++": "BaselinePlusPlus", "ici": "ICI", "alpha-tim": "AlphaTIM"}
+_OTHER_NAMES = {
+    "paddle-pgd": "PaddlePGD",
+    "baseline++": "BaselinePlusPlus",
+    "ici": "ICI",
+    "alpha-tim": "AlphaTIM",
+    "alpha-am": "AlphaAM",
+}
 
 
 def _class_name(method: Method) -> str:

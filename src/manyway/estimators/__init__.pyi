@@ -300,6 +300,53 @@ class ZLaP(TransductiveClassifier):
         scale: str | None = "cl2",
     ) -> None: ...
 
+class AlphaAM(TransductiveClassifier):
+    """Train a graph of centroids and samples so that labels that spread over it are right and certain."""
+
+    def __init__(
+        self,
+        *,
+        base_mean: ArrayLike | None = None,
+        alpha: float | None = None,
+        n_neighbors: int | None = None,
+        weights: Sequence[float] = (1.0, 1.0, 1.0),
+        alphas: Sequence[float] | None = None,
+        logit_scale: float = 15.0,
+        lr: float = 0.0001,
+        max_iter: int = 1000,
+        root: bool = True,
+        scale: str | None = "tcl2",
+    ) -> None: ...
+
+class BPA(TransductiveClassifier):
+    """Label by the nearest class mean of features that say how well an item matches every other."""
+
+    def __init__(
+        self,
+        *,
+        base_mean: ArrayLike | None = None,
+        affinity_weight: float = 0.1,
+        affinity_iter: int = 20,
+        logit_scale: float = 2.0,
+        scale: str | None = None,
+    ) -> None: ...
+
+class ADAPT(TransductiveClassifier):
+    """Weigh the logits of class vectors by Gaussian classes that the most certain queries define."""
+
+    def __init__(
+        self,
+        *,
+        base_mean: ArrayLike | None = None,
+        logit_scale: float = 100.0,
+        bank_size: int = 6,
+        queries_weight: float = 0.9,
+        tempering: float = 100.0,
+        negative: Literal["divide", "multiply"] = "divide",
+        answer: Literal["both", "gaussian"] = "both",
+        scale: str | None = "cl2",
+    ) -> None: ...
+
 class Evidence(StreamClassifier):
     """Calibrate distances on the support, then find which classes are present by the evidence of all queries."""
 
@@ -368,5 +415,33 @@ class LabelShift(TransductiveClassifier):
         logit_scale: float = 20.0,
         max_iter: int = 1000,
         tol: float = 1e-06,
+        scale: str | None = "cl2",
+    ) -> None: ...
+
+class MAPLS(TransductiveClassifier):
+    """Correct posteriors for the class proportions of the queries, with a prior for equal ones."""
+
+    def __init__(
+        self,
+        *,
+        base_mean: ArrayLike | None = None,
+        data_weight: float | None = None,
+        source: Literal["uniform", "support"] = "uniform",
+        logit_scale: float = 20.0,
+        max_iter: int = 100,
+        scale: str | None = "cl2",
+    ) -> None: ...
+
+class OSLS(TransductiveClassifier):
+    """Correct posteriors for the proportions of the classes and of unknown queries."""
+
+    def __init__(
+        self,
+        *,
+        base_mean: ArrayLike | None = None,
+        gate: Literal["auto", "step", "sigmoid"] = "auto",
+        data_weight: float = 1.0,
+        logit_scale: float = 20.0,
+        max_iter: int = 100,
         scale: str | None = "cl2",
     ) -> None: ...

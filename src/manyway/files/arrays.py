@@ -1,61 +1,31 @@
-"""Files of plain arrays: safetensors, npz and npy. Pickled objects are never loaded."""
+"""What files of plain arrays hold, and its checks. Pickled objects are never loaded."""
 
 import json
 import math
 import sys
-import zipfile
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import IO, Any
 
 import numpy as np
 import torch
 from numpy.lib import format as npy_format
-from safetensors import safe_open
 from torch import Tensor
 
 from manyway.errors import InputError
-from manyway.files.files import most_unpacked
-from manyway.files.origin import TableOrigin
+from manyway.files.contents import Contents
 from manyway.files.text import first_twice, one_line, reading
 
 FORMAT = "manyway-features-1"
-ARRAY_SUFFIXES = (".safetensors", ".npz", ".npy")
-_NAMES = ("features", "labels", "class_names", "items", "base_mean", "is_support", "class_features")
+ARRAY_NAMES = ("features", "labels", "class_names", "items", "base_mean", "is_support", "class_features")
 
 
-@dataclass(frozen=True, eq=False)
-class Contents:
-    """What a feature file holds."""
-
-    features: Any  # [n, d] array or Tensor, perhaps memory-mapped
-    labels: Any = None  # [n] names, or numbers
-    class_names: tuple[str, ...] | None = None  # what numbers stand for
-    items: Any = None  # [n] names of the rows
-    base_mean: Tensor | None = None
-    is_support: Tensor | None = None
-    class_features: Tensor | None = None
-    meta: Mapping[str, Any] = field(default_factory=dict)
-    columns: tuple[str, ...] | None = None  # [d] names of the features; None: they are known by their position
-    carried: Mapping[str, list[Any]] = field(default_factory=dict)  # columns of no other use
-    header: tuple[str, ...] = ()  # all columns
-    notes: tuple[str, ...] = ()
-    place: Callable[[int], str] = "row {}".format  # where a row is, for a person who looks for it
-    skipped: tuple[tuple[str, str], ...] = ()  # rows that were left out, and why
-    origin: TableOrigin | None = None  # where the rows are in a table
-
-
-def read_arrays(path: Path) -> Contents:
-    """Read a .safetensors, .npz or .npy file; large ones are memory-mapped."""
-    suffix = path.suffix.lower()
-    if suffix == ".npy":
-        return Contents(_exact(read_npy(path)))
-    found, names = (_read_safetensors if suffix == ".safetensors" else _read_npz)(path)
+def contents_of(path: Path, found: dict[str, Any], names: Collection[str]) -> Contents:
+    """The arrays of a file as its contents, checked; ``names`` are those of all arrays that the file has."""
     if "features" not in found:
         held = ", ".join(sorted(names)) or "nothing"
         raise InputError(f"{path} has no array 'features'; it holds: {held}. Save the features under this name.")
-    found["features"] = _exact(found["features"])
+    found["features"] = exact(found["features"])
     for name in {"base_mean", "is_support", "class_features"} & found.keys():
         found[name] = _numbers(path, name, found[name])
     if "class_names" in found:
@@ -70,11 +40,18 @@ def read_arrays(path: Path) -> Contents:
     return Contents(**found)
 
 
+def read_arrays(path: Path) -> Contents:
+    """Read a file of arrays of any format; large ones are memory-mapped."""
+    from manyway.files.formats.registry import array_format
+
+    return array_format(path).read(path)
+
+
 def read_npy(path: Path) -> np.ndarray[Any, Any]:
     """The array in a .npy file, memory-mapped."""
     with reading(path, "a plain .npy array"):
         with path.open("rb") as file:
-            shape, dtype = _npy_header(file, path.stat().st_size)
+            shape, dtype = npy_header(file, path.stat().st_size)
         # An empty file cannot be mapped.
         return np.empty(shape, dtype) if 0 in shape else npy_format.open_memmap(path, mode="r")
 
@@ -86,32 +63,7 @@ def plain(array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
     return array if usable else np.array(array, dtype=dtype, order="C")
 
 
-def _read_npz(path: Path) -> tuple[dict[str, Any], list[str]]:
-    with reading(path, "an .npz of plain arrays"), zipfile.ZipFile(path) as archive:
-        members = [info for info in archive.infolist() if info.filename.endswith(".npy")]
-        names = [info.filename.removesuffix(".npy") for info in members]
-        if len(set(names)) < len(names):
-            raise InputError(f"{path} holds two arrays of one name; save it again.")
-        size = path.stat().st_size
-        wanted = [(name, info) for name, info in zip(names, members, strict=True) if name in _NAMES]
-        found = {name: _read_member(archive, info, size) for name, info in wanted}
-    return {**found, "meta": {"source": path.name}}, names
-
-
-def _read_member(archive: zipfile.ZipFile, info: zipfile.ZipInfo, size: int) -> np.ndarray[Any, Any]:
-    """One array of an archive, after checking that its header does not promise more than there is."""
-    if info.compress_size > size or info.file_size > most_unpacked(size):
-        raise ValueError(f"'{info.filename}' unpacks to {info.file_size:,} bytes, far more than its size")
-    with archive.open(info) as file:
-        _npy_header(file, info.file_size)
-        file.seek(0)
-        array: np.ndarray[Any, Any] = npy_format.read_array(file, allow_pickle=False)
-        while file.read(1 << 20):  # reading to the end makes zipfile compare the checksum
-            pass
-    return array
-
-
-def _npy_header(file: IO[bytes], size: int) -> tuple[tuple[int, ...], np.dtype[Any]]:
+def npy_header(file: IO[bytes], size: int) -> tuple[tuple[int, ...], np.dtype[Any]]:
     """Shape and type of a .npy stream of ``size`` bytes."""
     version = npy_format.read_magic(file)
     if version not in ((1, 0), (2, 0), (3, 0)):
@@ -126,19 +78,6 @@ def _npy_header(file: IO[bytes], size: int) -> tuple[tuple[int, ...], np.dtype[A
     if math.prod(shape) * dtype.itemsize > size - start:
         raise ValueError(f"it is cut off: the header says {shape} {dtype}, and {max(0, size - start)} bytes follow")
     return shape, dtype
-
-
-def _read_safetensors(path: Path) -> tuple[dict[str, Any], list[str]]:
-    with reading(path, "safetensors"), safe_open(path, framework="pt") as file:
-        names, metadata = list(file.keys()), file.metadata()
-        found: dict[str, Any] = {name: file.get_tensor(name) for name in names if name in _NAMES}
-    header = read_header(path, metadata)
-    if "labels" in found:
-        labels = found["labels"]
-        found["labels"] = (labels.double() if labels.is_floating_point() else labels).numpy()  # NumPy has no bfloat16
-    if header.get("class_names") is not None:
-        found["class_names"] = header["class_names"]
-    return {**found, "meta": header.get("meta") or {}}, names
 
 
 def read_header(path: Path, metadata: Mapping[str, str] | None) -> dict[str, Any]:
@@ -193,7 +132,7 @@ def decoded(path: Path, value: Any) -> str:
     return str(value).upper() if isinstance(value, bool) else str(value)
 
 
-def _exact(values: np.ndarray[Any, Any] | Tensor) -> np.ndarray[Any, Any] | Tensor:
+def exact(values: np.ndarray[Any, Any] | Tensor) -> np.ndarray[Any, Any] | Tensor:
     """Integers that float32 cannot hold as float64; other numbers as they are."""
     whole = isinstance(values, Tensor) and values.dtype in (torch.int32, torch.int64)
     array = values.numpy() if isinstance(values, Tensor) and whole else values

@@ -12,20 +12,23 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from manyway.errors import InputError, nearest
-from manyway.files import tables
-from manyway.files.arrays import Contents
+from manyway.files.contents import Contents
+from manyway.files.formats.registry import is_table
+from manyway.files.opening import read_table
+from manyway.files.options import AUTO, Options
 from manyway.files.origin import TableOrigin
 from manyway.files.tables import (
     LABEL_NAMES,
     SAMPLE,
-    TABLE_SUFFIXES,
     TEXT_NAMES,
+    IsHeader,
+    Part,
     Table,
     find_column,
     missing,
     plain,
 )
-from manyway.files.text import is_filled, is_number, listed, numbers_of_people, suffix_of
+from manyway.files.text import is_filled, is_number, listed, numbers_of_people
 
 _PERHAPS_LABELS = ("species", "taxon", "topic", "kategorie", "klasse", "art", "catégorie", "classe", "categoría")
 _PERHAPS_MISSING = {"na", "n/a", "null", "none", "?", "-"}
@@ -56,52 +59,6 @@ _WORDS = 2  # texts have at least this many words on average
 _WORDS_OF_A_CLASS = 5  # and the name of a class has hardly more than so many words,
 _LETTERS_OF_A_CLASS = 50  # or letters
 Numbers = np.ndarray[Any, Any]
-
-
-@dataclass(frozen=True)
-class Options:
-    """What the user says about the columns of a table; the rest is found by name, or by what is in them.
-
-    Parameters
-    ----------
-    label_column, item_column, text_column : str or None
-        The columns of labels, of item names and of texts. None: they are found.
-    ignore_columns : sequence of str
-        Columns that are no features.
-    feature_columns : sequence of str
-        Columns that are features although they do not look so.
-    like : sequence of str or None
-        The feature columns of the labelled examples, or their column of texts: these and no others are the features.
-    sheet : str or None
-        The name or number of the sheet of an Excel file. None: the first.
-    skip_bad : bool
-        Leave out rows of a table that lack a feature, and list them.
-    beside : Table or None
-        The table of the items, as `open_beside` opens it. Its rows help to tell ids and dates among the columns of the
-        examples, and how numbers are written in both.
-    labelled : bool or None
-        Which rows of a partly labelled table are read: those with a label, or those without. None: all.
-    find_label : bool
-        Whether there must be labels: their column is then found by what is in it, if its name does not say it.
-    columns_of_items : sequence of str or None
-        The columns of the table of items, which help to find that of labels.
-    """
-
-    label_column: str | None = None
-    item_column: str | None = None
-    ignore_columns: Sequence[str] = ()
-    feature_columns: Sequence[str] = ()
-    like: Sequence[str] | None = None
-    text_column: str | None = None
-    sheet: str | None = None
-    skip_bad: bool = False
-    beside: Table | None = None
-    labelled: bool | None = None
-    find_label: bool = False
-    columns_of_items: Sequence[str] | None = None
-
-
-AUTO = Options()  # everything is found
 
 
 def remarks_on_classes(path: Path, names: Iterable[str]) -> tuple[str, ...]:
@@ -249,9 +206,9 @@ def _are_kinds(cells: Sequence[Any]) -> bool:
     return 2 <= len(kinds) <= len(filled) / 2 and letters <= _LETTERS_OF_A_CLASS
 
 
-def open_table(path: Path, options: Options, is_header: tables.IsHeader | None = None) -> Table:
+def open_table(path: Path, options: Options, is_header: IsHeader | None = None) -> Table:
     """Open a table or, as ``options`` say, the rows with a label or those without; see `read_table`."""
-    table = tables.read_table(path, is_header, sheet=options.sheet)
+    table = read_table(path, is_header, sheet=options.sheet)
     if options.labelled is None:
         return table
     label = find_label(path, table, options) if table.named else None
@@ -270,7 +227,7 @@ def open_table(path: Path, options: Options, is_header: tables.IsHeader | None =
     words = {str(cell).strip() for cell, empty in zip(cells, blank, strict=True) if empty and is_filled(cell)}
     rest = f"the other {sum(blank)}{f', which say {listed(sorted(words))},' if words else ''} the items"
     table.notes.append(f"rows of {path.name} with a label in '{name}' are the examples, {rest}")
-    part = tables.Part(table, rows, [at for at in range(len(table.names)) if at != label or options.labelled])
+    part = Part(table, rows, [at for at in range(len(table.names)) if at != label or options.labelled])
     part.label = label if options.labelled else None
     return part
 
@@ -645,16 +602,16 @@ def remarks_on_codes(where: str, features: Numbers, names: Sequence[str]) -> lis
 def open_beside(path: Path, options: Options = AUTO) -> Table | None:
     """The table of the items, for ``Options.beside``; None where the file is none, or must be read with care."""
     with suppress(InputError):  # it is said where the table is read for its own sake
-        return open_table(path, options) if suffix_of(path) in TABLE_SUFFIXES else None
+        return open_table(path, options) if is_table(path) else None
     return None
 
 
 def columns_of(path: Path, options: Options = AUTO) -> Sequence[str] | None:
     """The names of the columns of a table; None where the file is none, or cannot be read."""
-    if suffix_of(path) not in TABLE_SUFFIXES:
+    if not is_table(path):
         return None
     with suppress(InputError):  # it is said where the table is read for its own sake
-        return tables.read_table(path, rows=SAMPLE, sheet=options.sheet).names
+        return read_table(path, rows=SAMPLE, sheet=options.sheet).names
     return None
 
 

@@ -1,4 +1,4 @@
-"""The one reader of feature files: safetensors, npz, npy, csv, tsv, parquet and jsonl. Never a pickle."""
+"""The one reader of feature files: tables and arrays of any format. Never a pickle."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -13,22 +13,18 @@ from torch import Tensor
 
 from manyway.core import describe_rows
 from manyway.errors import InputError
-from manyway.files.arrays import ARRAY_SUFFIXES, Contents, decoded, plain, read_arrays, read_npy, values_of
-from manyway.files.columns import (
-    AUTO,
-    Options,
-    named_label,
-    quoted,
-    read_columns,
-    remarks_on_classes,
-    remarks_on_items,
-)
+from manyway.files.arrays import decoded, plain, read_arrays, read_npy, values_of
+from manyway.files.columns import named_label, quoted, read_columns, remarks_on_classes, remarks_on_items
+from manyway.files.contents import Contents
 from manyway.files.files import check_input
+from manyway.files.formats.base import ArrayFormat, DataFormat, Origin, TableFormat
+from manyway.files.formats.registry import endings_of, is_table
+from manyway.files.opening import read_table
+from manyway.files.options import AUTO, Options
 from manyway.files.origin import TableOrigin
-from manyway.files.tables import TABLE_SUFFIXES, missing, read_table
+from manyway.files.tables import missing
 from manyway.files.text import read_lines, shorten, suffix_of
 
-SUFFIXES = (*TABLE_SUFFIXES, *ARRAY_SUFFIXES)
 _CHECK_BYTES = 1 << 26  # rows checked together, so that checking a memory-mapped file needs little memory
 
 
@@ -61,6 +57,8 @@ class Items:
         The text of every row, where rows are texts.
     origin : TableOrigin or None
         Where the rows are in the table of the user, and after them what was skipped.
+    origins : tuple of Origin
+        The file of another program that the items come from, where answers can be written into it.
     """
 
     features: np.ndarray[Any, Any] | Tensor
@@ -74,6 +72,7 @@ class Items:
     carried: Mapping[str, Sequence[Any]] = field(default_factory=dict)
     texts: Sequence[str] | None = None
     origin: TableOrigin | None = None
+    origins: tuple[Origin, ...] = ()
 
     def __len__(self) -> int:
         return int(self.features.shape[0])
@@ -165,10 +164,13 @@ def read_contents(path: str | Path, options: Options = AUTO, *, with_labels: boo
     suffix = suffix_of(path)
     if path.suffix.lower() != ".parquet" or not path.is_dir():
         check_input(path)
-    if suffix not in SUFFIXES:
-        raise InputError(f"{path} has an unknown ending; save it as one of {', '.join(SUFFIXES)}.")
-    is_table = suffix in TABLE_SUFFIXES
-    contents = read_columns(path, options, with_labels=with_labels) if is_table else read_arrays(path)
+    if is_table(path):
+        contents = read_columns(path, options, with_labels=with_labels)
+    elif suffix in endings_of(ArrayFormat):
+        contents = read_arrays(path)
+    else:
+        endings = ", ".join(endings_of(TableFormat, DataFormat, ArrayFormat))
+        raise InputError(f"{path} has an unknown ending; save it as one of {endings}.")
     given = contents.labels if with_labels else None
     labels = None if given is None else clean_labels(path, given, contents.place)
     contents = replace(contents, labels=labels, items=item_names(path, contents.items))
@@ -188,9 +190,9 @@ def read_labels(path: str | Path, label_column: str | None = None) -> tuple[str,
     suffix = suffix_of(path)
     if suffix == ".npy":
         return tuple(map(str, clean_labels(path, read_npy(path))))
-    if suffix in (".json", *ARRAY_SUFFIXES):
+    if suffix in (".json", *endings_of(ArrayFormat)):
         raise InputError(f"{path} is no file of labels; give a .txt with one label per line, a table or a .npy.")
-    if suffix not in TABLE_SUFFIXES:
+    if not is_table(path):
         lines = list(read_lines(path))
         while lines and not lines[-1][1].strip():
             lines.pop()

@@ -1,8 +1,6 @@
 """Files of scores: tables of any form, what other programs write, and what is known about items and classes."""
 
-import re
-from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -10,23 +8,18 @@ from typing import Any
 import numpy as np
 
 from manyway.errors import InputError
-from manyway.files import tables
-from manyway.files.birdnet import is_birdnet, read_birdnet
-from manyway.files.columns import AUTO, Options, is_id, read_columns, remarks_on_classes
+from manyway.files.columns import is_id, remarks_on_classes
 from manyway.files.files import check_input
-from manyway.files.score_json import read_score_json
-from manyway.files.scores import FILE, SCIENTIFIC, SOURCE, Pair, Scores, check_size, from_pairs
-from manyway.files.tables import LABEL_NAMES, TABLE_SUFFIXES, Rows, as_number, column, find_any, missing, read_rows
-from manyway.files.text import first_twice, listed, shorten, suffix_of
+from manyway.files.formats.base import TableFormat
+from manyway.files.formats.pairs import pairs_in
+from manyway.files.formats.registry import added_formats, all_formats, endings_of, opened, score_format
+from manyway.files.opening import read_rows
+from manyway.files.options import AUTO, Options
+from manyway.files.scores import CLASS_NAMES, FILE, SCIENTIFIC, SOURCE, ScoreFormat, Scores, check_size
+from manyway.files.tables import LABEL_NAMES, Rows, as_number, column, find_any, missing, one_row_per_class
+from manyway.files.text import listed, shorten, suffix_of
 
-SCORE_SUFFIXES = (*TABLE_SUFFIXES, ".txt", ".json")
-_CLASS_NAMES = ("class", "species", *LABEL_NAMES)
-_ANSWER_NAMES = ("top", "pred", "predicted", "prediction", "name")  # of what a classifier says
-_RANK = re.compile(r"[\W_]*\d+[\W_]*|top(?=.*\d)")
-_OF_CLASS = re.compile(r"scientific|latin|taxon|species|genus|family|order|common", re.IGNORECASE)  # columns of classes
 _MEDIA = ("mediaID", "deploymentID", "timestamp")
-_ROUNDING = 0.02  # of the sum of probabilities
-_SCORE_NAMES = ("score", "probability", "prob", "confidence", "conf", "log_probability", "log_prob", "logit")
 
 
 def read_scores(path: str | Path, options: Options = AUTO) -> Scores:
@@ -35,10 +28,7 @@ def read_scores(path: str | Path, options: Options = AUTO) -> Scores:
     Parameters
     ----------
     path : path-like
-        A table (.csv, .tsv, .parquet, .jsonl) with one column per class, or with the columns ``item``, ``class`` and
-        ``score``, or with the best classes side by side (``top1``, ``score1``, ``top2``, ``score2``); a
-        ``predictions.json`` of SpeciesNet; a MegaDetector file with classifications (.json); a table of BirdNET (csv,
-        Kaleidoscope csv, or a Raven selection table, .txt); or a folder of such files.
+        A file of any format of scores, see `manyway.files.formats.registry`, or a folder of such files.
     options : Options, optional
         The columns of the item name and of known labels, and columns to leave out.
 
@@ -71,129 +61,73 @@ def read_scores(path: str | Path, options: Options = AUTO) -> Scores:
 
 
 def _read_file(path: Path, options: Options) -> Scores:
-    suffix = suffix_of(path)
-    if suffix not in SCORE_SUFFIXES:
-        raise InputError(f"{path} has an unknown ending; scores come as {', '.join(SCORE_SUFFIXES)}.")
-    if suffix == ".json":
-        return read_score_json(check_input(path))
-    named = tables.read_table(path, rows=0).names if suffix == ".parquet" else ()
-    if named and not is_birdnet(named) and not _pairs_in(named, options):  # it is read once
-        return _read_wide(path, options)
-    names, rows = read_rows(path, options.sheet)
-    long = _pairs_in(names, options)
-    if is_birdnet(names if long else [*names, "Confidence"]):  # a table that lacks it is told so
-        return read_birdnet(path, names, rows)
-    return _read_long(path, names, rows, long, options) if long else _read_wide(path, options)
+    if suffix_of(path) != ".parquet":  # Spark writes a folder of that name
+        check_input(path)
+    file = opened(path, options)
+    found = score_format(file)
+    scores = found.read(file)
+    if found.generic:  # a format of another package might know more
+        scores = replace(scores, notes=(*scores.notes, *added_formats().problems))
+    return scores
 
 
 def _read_folder(folder: Path, options: Options) -> Scores:
     """The scores of all files in a folder, as one batch: one file per recording or deployment."""
-    found = [path for path in sorted(folder.rglob("*")) if suffix_of(path) in SCORE_SUFFIXES and path.is_file()]
+    endings = endings_of(ScoreFormat)
+    found = [path for path in sorted(folder.rglob("*")) if suffix_of(path) in endings and path.is_file()]
     found = [path for path in found if not any(part.startswith(".") for part in path.relative_to(folder).parts)]
-    # BirdNET writes tables of all recordings, and its settings, beside those of each recording.
-    single = [path for path in found if not path.name.startswith("BirdNET_")] or found
+    repeats = tuple(each.repeats for each in all_formats(ScoreFormat) if each.repeats)
+    single = [path for path in found if not path.name.startswith(repeats)] or found
     if not single:
-        raise InputError(f"{folder} has no file of scores ({', '.join(SCORE_SUFFIXES)}).")
-    read = [_read_file(path, options) for path in single]
-    kinds = {(part.kind, part.independent): path for part, path in zip(read, single, strict=True) if len(part)}
+        raise InputError(f"{folder} has no file of scores ({', '.join(endings)}).")
+    parts = {path.relative_to(folder).as_posix(): _read_file(path, options) for path in single}
+    scores = _joined(folder, parts)
+    if len(single) < len(found):
+        names = ", ".join(f"{start}…" for start in repeats)
+        left_out = f"files of {folder.name} that are called {names} are left out: the others have the same scores"
+        scores = replace(scores, notes=(*scores.notes, left_out))
+    return scores
+
+
+def _joined(folder: Path, parts: Mapping[str, Scores]) -> Scores:
+    """The scores of several files as one. ``parts`` go by the path in the folder."""
+    kinds = {(part.kind, part.independent): folder / source for source, part in parts.items() if len(part)}
     if len(kinds) > 1:
         one, other = list(kinds.values())[:2]
         raise InputError(f"{one} and {other} have scores of different kinds; put them into folders of their own.")
-    classes = sorted({name for part in read for name in part.classes})
-    check_size(sum(map(len, read)), len(classes))
-    relative = [path.relative_to(folder).as_posix() for path in single]
-    sources = [path for path, part in zip(relative, read, strict=True) for _ in part.names]
-    names = tuple(name for part in read for name in part.names)
+    kind, independent = next(iter(kinds), ("auto", False))
+    every = list(parts.values())
+    classes = sorted({name for part in every for name in part.classes})
+    check_size(sum(map(len, every)), len(classes))
+    sources = [source for source, part in parts.items() for _ in part.names]
+    names = tuple(name for part in every for name in part.names)
     if len(set(names)) < len(names):
         names = tuple(f"{source}: {name}" for source, name in zip(sources, names, strict=True))
-    labels = tuple(label for part in read for label in part.labels or [None] * len(part))
-    columns = dict.fromkeys(name for part in read for name in part.carried)
-    carried = {name: [c for part in read for c in part.carried.get(name, [None] * len(part))] for name in columns}
-    notes = [note for part in read for note in part.notes]
-    if len(single) < len(found):
-        notes.append(f"files of {folder.name} that are called BirdNET_… are left out: the others have the same scores")
-    kind, independent = next(iter(kinds), ("auto", False))
-    values = np.concatenate([part.with_classes(classes).values for part in read])
-    given = labels if any(label is not None for label in labels) else None
-    levels, described = (_merged([getattr(part, name) for part in read]) for name in ("levels", "described"))
-    skipped, origins = (tuple(one for part in read for one in getattr(part, name)) for name in ("skipped", "origins"))
-    others = [{SOURCE: path, **cells} for path, part in zip(relative, read, strict=True) for cells in part.others]
-    about = levels, skipped, tuple(dict.fromkeys(notes)), {SOURCE: sources, **carried}, described
-    return Scores(values, tuple(classes), names, given, kind, *about, independent, origins, tuple(others))
+    labels = tuple(label for part in every for label in part.labels or [None] * len(part))
+    carried = {SOURCE: sources}
+    for name in dict.fromkeys(name for part in every for name in part.carried):
+        carried[name] = [cell for part in every for cell in part.carried.get(name, [None] * len(part))]
+    return Scores(
+        values=np.concatenate([part.with_classes(classes).values for part in every]),
+        classes=tuple(classes),
+        names=names,
+        labels=labels if any(label is not None for label in labels) else None,
+        kind=kind,
+        levels=_merged([part.levels for part in every]),
+        skipped=tuple(each for part in every for each in part.skipped),
+        notes=tuple(dict.fromkeys(note for part in every for note in part.notes)),
+        carried=carried,
+        described=_merged([part.described for part in every]),
+        independent=independent,
+        origins=tuple(origin for part in every for origin in part.origins),
+        others=tuple({SOURCE: source, **cells} for source, part in parts.items() for cells in part.others),
+    )
 
 
 def _merged(parts: Sequence[Any]) -> dict[str, dict[str, str]]:
     """Groups, or descriptions, of the classes of several files."""
     names = dict.fromkeys(name for part in parts for name in part)
     return {name: {k: text for part in parts for k, text in part.get(name, {}).items()} for name in names}
-
-
-def _pairs_in(names: Sequence[str], options: Options) -> list[tuple[int, int]]:
-    """The columns of a class and its score: one pair, or one per rank side by side (top1, score1, top2, score2)."""
-    found, left_out = defaultdict[str, list[int]](list), {name.casefold() for name in options.ignore_columns}
-    for at, name in enumerate(name.strip().casefold() for name in names):
-        found["" if name in left_out else _RANK.sub("", name) or "top"].append(at)
-    wanted = _RANK.sub("", (options.label_column or "class").casefold()), *_CLASS_NAMES, *_ANSWER_NAMES
-    pair = [next((found[n] for n in some if n in found), []) for some in (wanted, _SCORE_NAMES)]
-    if len(pair[0]) != len(pair[1]):  # other columns have numbers, too
-        pair = [[at for at in some if not _RANK.search(names[at])] for some in pair]
-    return list(zip(*pair, strict=False))
-
-
-def _read_long(path: Path, names: Sequence[str], rows: Rows, both: list[tuple[int, int]], options: Options) -> Scores:
-    of_class, of_score = zip(*both, strict=True)
-    ids = [name for name in names if is_id(name)]
-    of_item = find_any(names, options.item_column or "item", *(ids if len(ids) == 1 else ()))
-    if of_item is None:
-        raise InputError(f"{path} has the columns {listed(names)}; name that of the items with `item_column`.")
-    others = [names[at] for at in range(len(names)) if at not in (of_item, *of_class, *of_score)]
-    about: dict[str, dict[str, Any]] = {}
-    described: dict[str, dict[str, str]] = {}
-    differs: set[str] = set()  # columns with two cells for one item or class
-
-    def pairs() -> Iterable[Pair]:
-        for place, cells in rows:
-            item, *classes = ("" if missing(cells[at]) else str(cells[at]) for at in (of_item, *of_class))
-            for other in others:
-                cell = cells[names.index(other)]
-                of_this: dict[str, Any]
-                if _OF_CLASS.search(other) and len(classes) == 1:
-                    of_this, key, cell = described.setdefault(other, {}), classes[0].strip(), str(cell or "")
-                else:
-                    of_this, key = about.setdefault(item, {}), other
-                if of_this.setdefault(key, cell) != cell:
-                    differs.add(other)
-            # There may be fewer answers than in other rows.
-            answers = [(name, at) for name, at in zip(classes, of_score, strict=True) if name or at == of_score[0]]
-            yield from ((place, item, name, as_number(path, place, names[at], cells[at])) for name, at in answers)
-
-    found = from_pairs(path, pairs(), about=about)
-    carried = {name: cells for name, cells in found.carried.items() if name not in differs}
-    return replace(found, carried=carried, described={n: cells for n, cells in described.items() if n not in differs})
-
-
-def _read_wide(path: Path, options: Options) -> Scores:
-    table = read_columns(path, options)
-    if table.columns is None:
-        raise InputError(f"The first line of {path} holds numbers; add one that names the class of each column.")
-    count = len(table.features)
-    check_size(count, len(table.columns))
-    names = tuple(map(str, range(count) if table.items is None else table.items))
-    twice = first_twice(names)
-    if twice is not None:
-        raise InputError(f"{path} has the item {shorten(twice)} twice; give each item one row.")
-    labels = None if table.labels is None else tuple(None if missing(x) else str(x).strip() for x in table.labels)
-    values = np.asarray(table.features, np.float32)
-    total, odd = values.sum(1, keepdims=True), np.arange(values.shape[1])
-    for some in (slice(100), slice(None)):  # few columns are left after the first rows
-        rest = total[some] - values[some, odd]  # the sum of the other columns
-        odd = odd[(np.abs(rest - 1) < _ROUNDING).all(0)]
-    odd = odd[(values[:, odd] > _ROUNDING).any(0)]
-    if len(odd) == 1 and values.shape[1] > 2:
-        hint = "the others sum to 1 in every row; leave it out with `ignore_columns`"
-        raise InputError(f"Column '{table.columns[odd[0]]}' of {path} is no score of a class, it seems: {hint}.")
-    told = {name: getattr(table, name) for name in ("skipped", "notes", "carried")}
-    return Scores(values, table.columns, names, labels, **told)
 
 
 def read_item_labels(path: Path, options: Options = AUTO) -> dict[str, str]:
@@ -225,11 +159,11 @@ def _labels(path: Path, rows: Rows, of_item: int, of_label: int) -> dict[str, st
 
 def read_answers(path: Path, options: Options = AUTO) -> tuple[dict[str, str], Mapping[str, Mapping[str, str]]]:
     """The label of each item in a table of labels or a file of scores ('' where it has none), and the taxonomy."""
-    if path.is_file() and suffix_of(path) in TABLE_SUFFIXES:
+    if path.is_file() and suffix_of(path) in endings_of(TableFormat):
         names, rows = read_rows(path)
         of_item = find_any(names, options.item_column or "item", *filter(is_id, names))
         of_label = find_any(names, options.label_column or "label")
-        scored = _pairs_in(names, options) and list(names[:3]) != ["item", "label", "probability"]
+        scored = pairs_in(names, options) and list(names[:3]) != ["item", "label", "probability"]
         if of_item is not None and of_label is not None and not scored:
             return _labels(path, rows, of_item, of_label), {}
     scores = read_scores(path, options)
@@ -244,7 +178,7 @@ def values_of_classes(path: Path, *wanted: str, needed: bool = False) -> Iterato
     """Place, class and number of each row of a table with one row per class; 1 where it has no such column."""
     names, rows = read_rows(path)
     at = column(path, names, *wanted) if needed and len(names) > 1 else find_any(names, *wanted)
-    for place, name, cells in tables.one_row_per_class(path, rows, column(path, names, *_CLASS_NAMES, SCIENTIFIC)):
+    for place, name, cells in one_row_per_class(path, rows, column(path, names, *CLASS_NAMES, SCIENTIFIC)):
         yield place, name, 1.0 if at is None else as_number(path, place, names[at], cells[at])
 
 

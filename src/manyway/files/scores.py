@@ -1,15 +1,17 @@
 """Scores of a classifier: one per item and class."""
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
 from manyway.errors import InputError
-from manyway.files.tables import as_number, missing
+from manyway.files.formats.base import Answers, Label, Opened, Origin, WithAnswers
+from manyway.files.json_text import as_name, as_object
+from manyway.files.tables import LABEL_NAMES, as_number, missing
 from manyway.files.text import shorten
 
 _MOST_SCORES = 2**27  # items × classes; evidence needs about ten arrays of this size
@@ -17,20 +19,19 @@ BOX = ("box_x", "box_y", "box_width", "box_height")  # in parts of the picture, 
 _RANKS = {"genus": 3, "family": 2, "order": 1, "taxonomic class": 0}
 FILE, SOURCE, SCIENTIFIC = "file", "source", "scientific_name"  # columns that several formats have
 
-Pair = tuple[str, str, str, float]  # place ("line 3"), item, class, score
-Answers = Sequence[Sequence[tuple[str, float]]]  # classes and probabilities of each item, most probable first
-# From answers, and the lowest probability to write, to the text of the file with them in place of the scores.
-Rewrite = Callable[[Answers, float], str]
+CLASS_NAMES = ("class", "species", *LABEL_NAMES)  # of a column of classes
+UNKNOWN = "unknown"  # the label of items of none of the classes
+NO_SCORE = "all of its scores are 0"  # why an item is skipped
+_HALF_A_DIGIT = 0.005
 
 
-class Origin(NamedTuple):
-    """The file that some of the items come from, and how answers are written in its format."""
+class Pair(NamedTuple):
+    """The score of one class for one item."""
 
-    path: Path
-    n_items: int
-    n_listed: int  # classes that the item with most of them lists
-    format: str  # as people call it
-    rewrite: Rewrite
+    place: str  # "line 3"
+    item: str
+    name: str
+    score: float
 
 
 @dataclass(frozen=True, eq=False)
@@ -192,6 +193,21 @@ def taxonomy(labels: Mapping[str, str]) -> dict[str, Any]:
     return {"levels": filled, "described": {SCIENTIFIC: scientific} if scientific else {}}
 
 
+def scientific_name(label: Label, answers: Answers) -> str:
+    """The scientific name of what was answered; empty where none is known.
+
+    A class of which only the family is known has no scientific name, unless it is called by that family.
+    """
+    if label.level:
+        return label.name[:1].upper() + label.name[1:]
+    found = answers.described.get(SCIENTIFIC, {}).get(label.name, "")
+    genus = answers.levels.get("genus", {}).get(label.name, "")
+    if not found and genus and label.name.casefold().startswith(f"{genus.casefold()} "):
+        return label.name  # the class itself is called so
+    is_finer = " " in found or (genus and found.casefold() == genus.casefold())
+    return found if is_finer or found.casefold() in label.name.casefold() else ""
+
+
 def shown_names(labels: Mapping[str, str]) -> dict[str, str]:
     """What classes are called, by the program's own keys: their common names, with the key where two have the same."""
     shown = {key: short_name(label) for key, label in labels.items()}
@@ -207,6 +223,31 @@ def from_0_to_1(path: Path, place: str, name: str, cell: Any, what: str) -> floa
     return found
 
 
+def kind_of(pairs: Sequence[Pair]) -> dict[str, Any]:
+    """What scores are: where those of an item sum to more than 1, each class has a score of its own.
+
+    Programs write two or three digits, so that the sum of probabilities can be above 1 by half a digit of each.
+    """
+    total: dict[str, float] = {}
+    for pair in pairs:
+        total[pair.item] = total.get(pair.item, 0.0) + max(pair.score - _HALF_A_DIGIT, 0.0)
+    independent = any(value > 1 for value in total.values())
+    return {"kind": "sigmoid" if independent else "probability", "independent": independent}
+
+
+def detected(path: Path, place: str, detection: Any, kinds: Mapping[str, Any]) -> dict[str, Any]:
+    """What is carried of a detection: its kind, confidence and box."""
+    found = as_object(path, place, detection)
+    cells = {
+        "detection": found.get("label", kinds.get(str(found.get("category")))),
+        "detection_conf": found.get("conf"),
+    }
+    box = found.get("bbox")
+    if isinstance(box, list) and len(box) == len(BOX) and all(isinstance(side, int | float) for side in box):
+        cells |= dict(zip(BOX, map(float, box), strict=True))
+    return cells
+
+
 @dataclass
 class Collected:
     """What the reader of a file has found so far."""
@@ -219,17 +260,48 @@ class Collected:
     places: list[Any] = field(default_factory=list)  # where the answer of each item goes
     n_listed: int = 0
 
+    def new(self, place: str, entry: Mapping[str, Any], what: str) -> str:
+        """The name of an item, which must not have come before."""
+        name = as_name(self.path, place, entry.get(what), what)
+        if name in self.about:
+            raise InputError(f"{self.path} has the {what} {shorten(name)} twice (again in {place}); remove one.")
+        self.about[name] = {}
+        return name
+
+    def add(self, place: str, item: str, scores: Mapping[str, float]) -> None:
+        """The scores of an item, by the program's own keys of classes."""
+        self.pairs += [Pair(place, item, key, score) for key, score in scores.items()]
+
     def skip(self, item: str, why: str, **cells: Any) -> None:
         """An item without scores."""
         self.skipped.append((item, why))
         self.others.append({FILE: item, **cells})
 
     def scores(
-        self, labels: Mapping[str, str], shown: Mapping[str, str], form: str, rewrite: Rewrite, **more: Any
+        self,
+        form: WithAnswers,
+        places: Any,
+        labels: Mapping[str, str],
+        shown: Mapping[str, str],
+        **more: Any,
     ) -> Scores:
-        """All of it. ``labels`` and ``shown`` have the label with a taxonomy, and the shown name, of each key."""
-        named = ((place, item, shown[key], score) for place, item, key, score in self.pairs)
-        names = taxonomy({shown[key]: label for key, label in labels.items()})
-        origin = Origin(self.path, len({item for _, item, *_ in self.pairs}), self.n_listed, form, rewrite)
+        """All of it.
+
+        ``places`` says to the format where answers go. ``labels`` and ``shown`` have the label with a taxonomy, and
+        the shown name, of each key.
+        """
+        named = (pair._replace(name=shown[pair.name]) for pair in self.pairs)
+        about = taxonomy({shown[key]: label for key, label in labels.items()})
+        origin = Origin(self.path, len({pair.item for pair in self.pairs}), self.n_listed, form, places)
         collected = {"skipped": tuple(self.skipped), "others": tuple(self.others), "origins": (origin,)}
-        return from_pairs(self.path, named, shown.values(), self.about, **names, **{**collected, **more})
+        return from_pairs(self.path, named, shown.values(), self.about, **{**about, **collected, **more})
+
+
+class ScoreFormat(WithAnswers):
+    """Scores of a classifier. Where `kept` is filled, answers are written into a copy of the file."""
+
+    repeats: ClassVar[str] = ""  # the start of names of files that only repeat what others in a folder have
+
+    def read(self, file: Opened) -> Scores:
+        """Read the scores."""
+        raise NotImplementedError

@@ -234,6 +234,12 @@ def whole_text(path: Path) -> str:
         return file.read()
 
 
+def write_like(source: Path, target: Path, text: str) -> None:
+    """Write the changed text of a file: with a byte-order mark where the file has one, and its line breaks."""
+    marked = source.read_bytes().startswith(codecs.BOM_UTF8)
+    target.write_text(text, encoding="utf-8-sig" if marked else "utf-8", newline="")
+
+
 def _parse_json(text: str, place: str) -> Any:
     def unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
         found = dict(pairs)

@@ -11,6 +11,7 @@ from torch import Tensor
 
 from manyway.core import Blocks, Pile, Tasks, in_turn, moderate, on_dask, resolve_device, row_sizes
 from manyway.errors import InputError, nearest
+from manyway.files import UNKNOWN as UNKNOWN
 from manyway.files import Items, Scores, first_twice, listed, match_columns, shorten
 from manyway.labelling.taxonomy import Levels
 from manyway.methods.evidence.from_scores import SEVERAL, find_kind, log_odds, log_posteriors, without_prior
@@ -18,7 +19,6 @@ from manyway.methods.evidence.from_scores import SEVERAL, find_kind, log_odds, l
 IN_MEMORY_BYTES = 2**28  # more assignments than this are computed block by block, where the method can
 AT_MOST_BYTES = 2**30  # more than this never fit
 _BLOCK_BYTES = 2**26  # and eight times as many on a GPU, where small blocks wait for Python
-UNKNOWN = "unknown"  # the label of items of none of the classes
 Named = Items | Scores  # what has names and cells of its own
 
 

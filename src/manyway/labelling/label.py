@@ -14,7 +14,7 @@ from manyway.core import Answered, Joined, Solution, Tally, number_unknown
 from manyway.errors import InputError, nearest
 from manyway.files import FILE, SOURCE, Items, Output, Scores, TableOrigin, check_output
 from manyway.labelling.batch import UNKNOWN, Batch, Named
-from manyway.labelling.outputs import TABLE, write_format
+from manyway.labelling.outputs import TABLE, Found, write_format
 from manyway.labelling.rows_back import write_back
 from manyway.labelling.table import AnswerColumns, LevelAnswer, Row, remember, write_table
 from manyway.labelling.taxonomy import Levels, answer_at_least
@@ -255,8 +255,9 @@ def write_labels(
         Also write the finest answer, class or group of the taxonomy, with at least this probability.
     inputs : iterable of path-like, optional
         Files that the output must not replace.
-    form : {"table", "input", "camtrap-dp", "presence"}, default="table"
-        What to write; see ``manyway.labelling.outputs``.
+    form : str, default="table"
+        What to write: "table"; "input", the file that was read with the answers in it; or the key of an answer format
+        of `manyway.files.formats.registry`.
     each : callable, optional
         Called with every row that is written.
 
@@ -297,7 +298,7 @@ def write_labels(
         notes = _write_answers(target, rows, batch.items, columns, inputs)
         skipped = len(batch.items.skipped)
     else:
-        notes = write_format(form, target.settle(), list(rows), batch, solution, min_confidence, inputs)
+        notes = write_format(form, target.settle(), Found(batch, solution, list(rows), min_confidence), inputs)
         skipped = 0
     if target.is_elsewhere:
         notes.append(f"{target.wanted.name} was made or changed by somebody else meanwhile, and is kept")

@@ -11,18 +11,21 @@ from pathlib import Path
 from typing import Any
 
 from manyway.errors import optional
-from manyway.files import EXCEL_SUFFIXES, Output, Table, TableOrigin, atomic_write, read_table, suffix_of
-from manyway.files.text import read_records, read_text, sniff
-from manyway.labelling.table import (
-    WRITTEN,
-    Inputs,
-    TextStyle,
+from manyway.files import (
+    Output,
+    Table,
+    TableOrigin,
     as_text,
-    excel_text,
-    remarks_on_defused,
-    write_rows,
-    write_text,
+    atomic_write,
+    has_sheets,
+    read_table,
+    suffix_of,
+    written_tables,
 )
+from manyway.files.formats.csv import TextStyle, write_text
+from manyway.files.formats.excel import excel_text
+from manyway.files.text import read_json_lines, read_records, read_text, sniff
+from manyway.labelling.table import Inputs, remarks_on_defused, write_rows
 
 Answers = Mapping[int, Sequence[Any]]  # the row of the table -> the cells that are added to it
 _TAKEN = "new_"  # in front of the new columns, where the table has one of their names
@@ -40,10 +43,10 @@ def default_suffix(items: Path) -> str:
     >>> default_suffix(Path("tickets.xlsm")), default_suffix(Path("photos.npz"))
     ('.xlsx', '.csv')
     """
-    suffix = suffix_of(items)
-    if suffix in EXCEL_SUFFIXES:
+    if has_sheets(items):
         return ".xlsx"
-    return suffix if suffix in WRITTEN else ".csv"
+    suffix = suffix_of(items)
+    return suffix if suffix in written_tables() else ".csv"
 
 
 def write_back(
@@ -83,7 +86,7 @@ def write_back(
     table = read_table(origin.path, lambda first: origin.named, sheet=origin.sheet)
     added = new_names(header, table.names)
     notes = _remarks(origin)
-    if target == ".xlsx" and source in EXCEL_SUFFIXES:
+    if target == ".xlsx" and has_sheets(origin.path):
         with atomic_write(path, inputs) as temporary:
             notes += _write_workbook(temporary, table, added, answers)
         return notes
@@ -185,8 +188,6 @@ def _has_decimal_comma(path: Path) -> bool:
 
 def _write_records(path: Path, origin: TableOrigin, header: Sequence[str], answers: Answers) -> None:
     """The objects of a .jsonl file, each with the fields that it had and the new ones."""
-    from manyway.files.text import read_json_lines
-
     nothing = [None] * len(header)
     with path.open("w", encoding="utf-8", errors="backslashreplace") as file:
         for row, (_, record) in enumerate(read_json_lines(read_text(origin.path))):

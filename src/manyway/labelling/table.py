@@ -1,30 +1,31 @@
-"""The table of labels: one row per item, as csv, tsv, parquet, jsonl or Excel file."""
+"""The table of labels: one row per item, in any format of tables."""
 
-import codecs
 import contextlib
-import csv
 import hashlib
 import itertools
-import json
-import re
-import shutil
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import date
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from manyway.errors import InputError, optional
-from manyway.files import AnyPath, Output, atomic_write, cache_folder, check_output, is_formula
+from manyway.errors import InputError
+from manyway.files import (
+    AnyPath,
+    Output,
+    as_text,
+    atomic_write,
+    cache_folder,
+    check_output,
+    written_format,
+    written_tables,
+)
+from manyway.files.formats.csv import Csv
 from manyway.labelling.batch import Named
 
 Inputs = Iterable[AnyPath | None]  # files and folders that must not be written over
 Rows = Iterable[Sequence[Any]]  # cells
 DEFAULT_OUTPUT = Path("labels.csv")
 _DIGITS = 4  # of a probability
-WRITTEN = (".csv", ".tsv", ".parquet", ".jsonl", ".xlsx")
-_EXCEL_ROWS, _EXCEL_LETTERS, _EXCEL_EXACT = 2**20, 2**15 - 1, 10**15  # the limits of Excel
-_NOT_IN_EXCEL = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\ud800-\udfff\ufffe\uffff]")
 
 
 class LevelAnswer(NamedTuple):
@@ -51,7 +52,7 @@ def check_table(
     inputs: Inputs = (),
     *,
     overwrite: bool = False,
-    endings: Collection[str] = WRITTEN,
+    endings: Collection[str] | None = None,
     suffix: str = ".csv",
 ) -> Path:
     """Return the path of the table, after checking that writing it replaces nothing of value.
@@ -68,8 +69,8 @@ def check_table(
         Files and folders that the command reads.
     overwrite : bool, default=False
         Allow to replace any file that is not an input.
-    endings : collection of str
-        The endings of files that can be written.
+    endings : collection of str, optional
+        The endings of files that can be written. None: those of tables.
     suffix : str, default=".csv"
         The ending of the output that has no name.
 
@@ -85,6 +86,7 @@ def check_table(
     if chosen.name.strip() == "-":
         raise InputError("The output is '-'; the table is written to a file: name one, such as labels.csv.")
     check_output(chosen, inputs, overwrite=overwrite or path is None)
+    endings = written_tables() if endings is None else endings
     if chosen.suffix and chosen.suffix.lower() not in endings:
         raise InputError(f"The output is {chosen}; tables of labels are written as {', '.join(endings)}.")
     return chosen
@@ -200,7 +202,7 @@ def write_table(
     for name in (*columns.described, *more):
         header.append(_free(name, {*header, *(other for other in more if other != name)}))
     # Probabilities have four digits in a text; other numbers come back as they were.
-    is_text = _suffix(path) not in (".parquet", ".jsonl", ".xlsx")
+    is_text = not written_format(path.wanted if isinstance(path, Output) else path).is_exact
 
     def carried(number: int) -> list[Any]:
         found = [cells[number] if number < len(cells) else None for cells in more.values()]
@@ -217,17 +219,6 @@ def write_table(
             yield [name, *columns.without_answer(), note, *nothing, *carried(number)]
 
     return write_rows(path, header, cells(), inputs, for_excel=True)
-
-
-def as_text(cell: Any) -> Any:
-    """A cell of the items for a text table: numbers with all their digits, lists and objects as JSON."""
-    if isinstance(cell, list | dict):
-        return json.dumps(cell, ensure_ascii=False, default=str)
-    if isinstance(cell, bool):
-        return str(cell).upper()
-    if isinstance(cell, float):
-        return str(cell)
-    return cell
 
 
 def remember(path: Path) -> None:
@@ -253,16 +244,13 @@ def write_rows(
     ``for_excel`` puts a byte-order mark in front of a text that is not ASCII: Excel would read other letters. Returns
     what there is to say about the table.
     """
-    writers = {".parquet": _write_parquet, ".jsonl": _write_jsonl, ".xlsx": _write_excel}
-    writer = writers.get(_suffix(path))
-    defused = 0
+    name = path.wanted if isinstance(path, Output) else path
+    chosen = written_format(name)
     with atomic_write(path, inputs) as temporary:
-        if writer is not None:
-            writer(temporary, header, rows)
+        if for_excel and isinstance(chosen, Csv):
+            defused = chosen.write(temporary, header, rows, mark=None)
         else:
-            delimiter = "\t" if _suffix(path) == ".tsv" else ","
-            style = TextStyle(delimiter, mark=None if for_excel else False)
-            defused = write_text(temporary, itertools.chain([header], rows), style)
+            defused = chosen.write(temporary, header, rows)
     return remarks_on_defused(path, defused)
 
 
@@ -272,113 +260,3 @@ def remarks_on_defused(path: Path | Output, defused: int) -> list[str]:
         return []
     name = (path.path if isinstance(path, Output) else path).name
     return [f"cells of {name} that begin like a formula ({defused}) were written with an apostrophe in front"]
-
-
-def _suffix(path: Path | Output) -> str:
-    return (path.wanted if isinstance(path, Output) else path).suffix.lower()
-
-
-class TextStyle(NamedTuple):
-    """How a text table is written."""
-
-    delimiter: str = ","
-    newline: str = "\r\n"
-    decimal: str = "."  # the sign in probabilities
-    mark: bool | None = False  # whether a byte-order mark is in front; None: where the text is not ASCII
-
-
-def write_text(path: Path, rows: Rows, style: TextStyle) -> int:
-    """Write a csv or tsv file; return how many cells would have been formulas."""
-    defused = 0
-    ascii_only = True
-    # Names of files that are not UTF-8 are written with escapes, so that the table itself is.
-    with path.open("w", newline="", encoding="utf-8", errors="backslashreplace") as file:
-        writer = csv.writer(file, delimiter=style.delimiter, lineterminator=style.newline)
-        for row in rows:
-            cells = [_text_cell(cell, style.decimal) for cell in row]
-            ascii_only = ascii_only and all(_is_ascii(cell) for cell in cells if isinstance(cell, str))
-            risky = [at for at, cell in enumerate(cells) if isinstance(row[at], str) and is_formula(cell)]
-            for at in risky:
-                cells[at] = f"'{cells[at]}"
-            defused += len(risky)
-            writer.writerow(cells)
-    if style.mark or (style.mark is None and not ascii_only):
-        _put_mark(path)
-    return defused
-
-
-def _is_ascii(cell: str) -> bool:
-    return cell.isascii() or cell.encode("utf-8", "backslashreplace").isascii()
-
-
-def _text_cell(cell: Any, decimal: str) -> Any:
-    if not isinstance(cell, float):
-        return cell
-    return f"{cell:.{_DIGITS}f}".replace(".", decimal)
-
-
-def _put_mark(path: Path) -> None:
-    """Put the byte-order mark in front of a text."""
-    unmarked = path.with_name(f"{path.name}.unmarked")
-    path.rename(unmarked)
-    try:
-        with unmarked.open("rb") as source, path.open("wb") as file:
-            file.write(codecs.BOM_UTF8)
-            shutil.copyfileobj(source, file)
-    finally:
-        unmarked.unlink()
-
-
-def _write_jsonl(path: Path, header: Sequence[str], rows: Rows) -> None:
-    with path.open("w", encoding="utf-8", errors="backslashreplace") as file:
-        for row in rows:
-            file.write(json.dumps(dict(zip(header, row, strict=True)), ensure_ascii=False, default=str) + "\n")
-
-
-def _write_parquet(path: Path, header: Sequence[str], rows: Rows) -> None:
-    import pyarrow
-    import pyarrow.parquet
-
-    columns: list[list[Any]] = [[] for _ in header]
-    for row in rows:
-        for column, cell in zip(columns, row, strict=True):
-            column.append(cell.encode("utf-8", "backslashreplace").decode() if isinstance(cell, str) else cell)
-    arrays = {}
-    for name, column in zip(header, columns, strict=True):
-        try:
-            arrays[name] = pyarrow.array(column)
-        except (pyarrow.ArrowException, TypeError, OverflowError):  # cells of several kinds, which only text can hold
-            arrays[name] = pyarrow.array([None if cell is None else str(cell) for cell in column])
-    pyarrow.parquet.write_table(pyarrow.table(arrays), path)
-
-
-def _write_excel(path: Path, header: Sequence[str], rows: Rows) -> None:
-    openpyxl = optional("openpyxl", "excel", "An Excel file")
-    book = openpyxl.Workbook(write_only=True)
-    sheet = book.create_sheet("labels")
-    try:
-        for number, row in enumerate(itertools.chain([header], rows)):
-            if number >= _EXCEL_ROWS:
-                raise InputError(f"An Excel file has at most {_EXCEL_ROWS:,} rows; write these to a .csv or .parquet.")
-            sheet.append([_excel_cell(openpyxl, sheet, cell) for cell in row])
-    finally:
-        sheet.close()
-    book.save(path)
-
-
-def excel_text(value: str) -> str:
-    """A text for a cell of Excel, with codes for what it cannot hold."""
-    text = _NOT_IN_EXCEL.sub(lambda found: f"\\x{ord(found[0]):02x}", value)
-    if len(text) > _EXCEL_LETTERS:
-        raise InputError(f"A cell has {len(text):,} letters and Excel takes {_EXCEL_LETTERS:,}; use .csv or .parquet.")
-    return text
-
-
-def _excel_cell(openpyxl: Any, sheet: Any, value: Any) -> Any:
-    """A cell of a sheet. Texts are marked as such, so that none is taken for a formula."""
-    number = isinstance(value, int | float) and abs(value) < _EXCEL_EXACT  # not NaN either
-    if value is None or number or (isinstance(value, date) and getattr(value, "tzinfo", None) is None):
-        return value
-    cell = openpyxl.cell.WriteOnlyCell(sheet, excel_text(str(as_text(value))))
-    cell.data_type = "s"
-    return cell

@@ -1,6 +1,6 @@
 """SimpleShot: nearest class mean (Wang et al., 2019)."""
 
-from manyway.core import Solution, Tasks, dot_scores, prototypes
+from manyway.core import JOINT, Solution, Tasks, dot_scores, prototypes
 from manyway.methods.calibration.scaling import QUERY_DEPENDENT, Prepared, transform
 
 
@@ -68,4 +68,4 @@ def prepare_simpleshot(tasks: Tasks, *, scale: str | None = "cl2", logit_scale: 
     >>> prepare_simpleshot(tasks, scale=None).prototypes.flatten().tolist()
     [0.0, 5.0]
     """
-    return None if scale in QUERY_DEPENDENT else Prepared(prototypes(transform(tasks, scale)))
+    return None if scale in QUERY_DEPENDENT | JOINT else Prepared(prototypes(transform(tasks, scale)))

@@ -10,10 +10,10 @@ from pathlib import Path
 from typing import Any
 
 from manyway.errors import InputError
-from manyway.files import AnyPath, TableOrigin, check_output, match_columns
+from manyway.files import AnyPath, TableOrigin, check_output, match_columns, written_format, written_tables
 from manyway.labelling.batch import UNKNOWN
 from manyway.labelling.rows_back import write_back
-from manyway.labelling.table import WRITTEN, write_rows
+from manyway.labelling.table import write_rows
 from manyway.review.data import TEXTS
 from manyway.review.session import NO_CLASS, OPEN, Session
 
@@ -103,7 +103,7 @@ def export_examples(session: Session, path: AnyPath, find: Find | None = None) -
     data, n_read = session.data, len(session.data.items)
     with session.lock:
         reviewed = [(row, session.classes[k]) for row, k in enumerate(session.answers) if k >= 0]
-    if Path(path).suffix.lower() not in WRITTEN:
+    if Path(path).suffix.lower() not in written_tables():
         if find is None:
             raise InputError(f"{path} names a folder; only pictures are written to folders: give a .csv or .parquet.")
         labels = enumerate(data.examples.labels or ())
@@ -114,7 +114,7 @@ def export_examples(session: Session, path: AnyPath, find: Find | None = None) -
     path = _table(path)
     with_features = [(row, label) for row, label in reviewed if row < n_read]
     # The shortest decimal that gives the same number again, where the table is text.
-    exact = str if path.suffix.lower() in (".csv", ".tsv") else float
+    exact = float if written_format(path).is_exact else str
     columns = data.examples.columns or tuple(f"f{d}" for d in range(data.examples.n_features))
     header = ["text", "label"] if data.kind == TEXTS else ["item", "label", *columns]
 
@@ -131,8 +131,8 @@ def export_examples(session: Session, path: AnyPath, find: Find | None = None) -
 
 def _table(path: AnyPath) -> Path:
     path = Path(path)
-    if path.suffix.lower() not in WRITTEN:
-        raise InputError(f"{path} cannot be written; tables end with {', '.join(WRITTEN)}.")
+    if path.suffix.lower() not in written_tables():
+        raise InputError(f"{path} cannot be written; tables end with {', '.join(written_tables())}.")
     check_output(path)
     return path
 

@@ -1,7 +1,6 @@
 """FeatureSet: features with labels and their origin, stored as one safetensors file."""
 
 import hashlib
-import json
 import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
@@ -11,7 +10,6 @@ from typing import Any
 
 import numpy as np
 import torch
-from safetensors.torch import save_file
 from torch import Tensor
 
 from manyway import files
@@ -19,6 +17,7 @@ from manyway.core import as_features, as_labels, moderate, resolve_device, shape
 from manyway.core.arguments import checks_arguments, shown
 from manyway.errors import InputError
 from manyway.files import AnyPath, Options, read_contents
+from manyway.files.formats.safetensors import Safetensors
 
 _SPARSE = 100  # labels may go up to this many times the number of rows
 
@@ -214,14 +213,12 @@ class FeatureSet:
         half : bool, default=False
             Store features in 16 bits: half the size, three digits.
         """
-        names = ("features", "labels", "base_mean", "is_support", "class_features")
-        kept = {name: value for name in names if (value := getattr(self, name)) is not None}
-        kept["features"] = self.features.half() if half else self.features
-        tensors = {name: value.cpu().contiguous() for name, value in kept.items()}
-        # One header entry: safetensors writes several in any order, and the same set should be the same bytes.
-        header = {files.FORMAT: json.dumps({"class_names": self.class_names, "meta": dict(self.meta)}, sort_keys=True)}
+        names = ("features", "labels", "base_mean", "is_support", "class_features", "class_names", "meta")
+        arrays = {name: getattr(self, name) for name in names}
+        if half:
+            arrays["features"] = self.features.half()
         with files.atomic_write(path) as temporary:
-            save_file(tensors, temporary, metadata=header)
+            Safetensors().write(temporary, arrays)
 
     @staticmethod
     @checks_arguments

@@ -5,7 +5,7 @@ kernel                           what it fuses                              plai
 ===============================  =========================================  ===========================
 ``core.kernels.subset``          drawing distinct random integers           ``core.random.subset``
 ``core.kernels.rows``            gathering, summing, scaling and centring   ``core.ops.class_sums``
-``core.kernels.rows``            gathering, centring, dividing by the norm  ``core.transforms.unit``
+``core.kernels.rows``            gathering, centring, dividing by the norm  ``core.ops.unit``
 ``core.kernels.rows``            gathering two rows and subtracting them    ``calibration.metric``
 ``core.kernels.halves``          the errors of a softmax as two halves      ``ici.logistic``
 ``gradient.kernel``              a step of Adam, with products of float16   ``gradient.information``

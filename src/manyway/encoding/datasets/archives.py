@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 from manyway.encoding.datasets.decode import read_picture
 from manyway.errors import InputError
-from manyway.files import TABLE_SUFFIXES, suffix_of
+from manyway.files import is_table
 
 MAX_TOTAL = 64 * 2**30  # bytes when unpacked; the largest data set of the paper (tiered) is about 30 GB
 MAX_FILE = 256 * 2**20  # bytes of one picture
@@ -129,7 +129,7 @@ def open_originals(path: str | Path) -> Originals:
         names, read = open_zip(path)
         prefix = common_folder(names)
         return Originals(lambda name: read(prefix + name))
-    folder = path if path.is_dir() or suffix_of(path) not in TABLE_SUFFIXES else path.parent
+    folder = path if path.is_dir() or not is_table(path) else path.parent
     return Originals(lambda name: read_file(folder / _below(folder, name)), folder)
 
 

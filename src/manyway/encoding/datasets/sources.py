@@ -121,7 +121,7 @@ def open_source(
     if not path.exists():
         raise InputError(f"There is no folder or file {path}.")
     files.check_input(path)
-    if files.suffix_of(path) in files.TABLE_SUFFIXES:
+    if files.is_table(path):
         return list_source(path, root, options, need_labels)
     return zip_source(path, need_labels)
 

@@ -10,7 +10,6 @@ from manyway.encoding.datasets.sources import UNLABELLED, Source, numbered
 from manyway.errors import InputError
 
 _NAME_WORDS = 2  # a first line with more is hardly the name of a column
-TEXT_SUFFIXES = (*files.TABLE_SUFFIXES, ".txt")
 
 
 @dataclass(frozen=True, eq=False)
@@ -20,6 +19,11 @@ class TextSource(Source):
     texts: tuple[str, ...]  # [n]
     items: tuple[str, ...] | None = None  # [n] names of the texts, where there is a column of names
     text_column: str = ""
+
+
+def may_hold_texts(path: Path) -> bool:
+    """Whether the ending of a file is that of a table, or of plain text."""
+    return files.is_table(path) or files.suffix_of(path) == ".txt"
 
 
 def open_texts(
@@ -53,8 +57,9 @@ def open_texts(
         places, texts, labels = ([row[at] for row in rows] for at in range(3))
         return _source(path, places, texts, labels)
     suffix = files.suffix_of(path)
-    if suffix not in TEXT_SUFFIXES:
-        raise InputError(f"{path} is no text file known here; give one of {', '.join(TEXT_SUFFIXES)}.")
+    if not may_hold_texts(path):
+        endings = ", ".join((*files.endings_of_tables(), ".txt"))
+        raise InputError(f"{path} is no text file known here; give one of {endings}.")
     if suffix == ".txt" and not is_tabbed(source := files.read_text(path)):
         lines = _lines(source)
         places, texts = ([f"line {number}" for number, _ in lines], [text for _, text in lines])

@@ -13,9 +13,10 @@ from manyway.errors import InputError
 # A parameter means the same in every method, so its range is written once. Integers are counts, at least 1.
 _POSITIVE = {"logit_scale", "temperature", "inlier_temperature", "tempering", "precision", "concentration", "power"}
 _POSITIVE |= {"lr", "c", "step", "alphas", "anneal_from", "max_concentration"}
-_POSITIVE |= {"prior_weight", "anchor_weight", "entropy_weight"}
+_POSITIVE |= {"prior_weight", "anchor_weight", "entropy_weight", "affinity_weight"}
 _NOT_NEGATIVE = {"lam", "eps", "tol", "sinkhorn_tol", "weights", "graph_weight", "guess_weight", "gammas"}
 _LARGEST = 1e15  # larger numbers are slips, and overflow in float32 when they are squared
+_SHARES = {"data_weight", "queries_weight"}  # from 0 to 1
 _ROW_SUMS = 1e-3  # how far a row of probabilities may be from 1
 
 
@@ -34,6 +35,8 @@ def check_params(method: str, params: Mapping[str, Any], annotations: Mapping[st
         for number in value if isinstance(value, Sequence) and not isinstance(value, str) else [value]:
             if not isinstance(number, Real) or isinstance(number, bool):
                 continue
+            if name in _SHARES and not 0 <= float(number) <= 1:
+                raise InputError(f"{method}: {name} is {value!r}; it must be from 0 to 1.")
             if name in _NOT_NEGATIVE and number < 0:
                 raise InputError(f"{method}: {name} is {value!r}; it must not be negative.")
             if abs(float(number)) > _LARGEST:

@@ -229,6 +229,9 @@ _ALL = (
     Method("stata", "StatA", "graph.anchors:stata", "Zanella et al., CVPR 2025", class_features=True),
     Method("moon", "MOON", "graph.anchors:moon", "von Mises–Fisher relative of StatA", class_features=True),
     Method("zlap", "ZLaP", "graph.zlap:zlap", "Stojnić et al., CVPR 2024", class_features=True),
+    Method("alpha-am", "α-AM", "graph.alpha_am:alpha_am", "Lazarou et al., WACV 2024", holds_support=True),
+    Method("bpa", "BPA", "bpa:bpa", "Shalam and Korman, ICML 2024", holds_support=True),
+    Method("adapt", "ADAPT", "adapt:adapt", "Zhang et al., NeurIPS 2025", class_features=True),
     Method("evidence", "Evidence", "evidence.solver:evidence", "this project, docs/evidence.md", version=15,
            holds_support="cpu", class_features=True, scores=True, takes_known=True, learned=("precision", "transform"),
            prepare="evidence.solver:prepare_evidence", in_blocks="evidence.solver:evidence"),
@@ -238,6 +241,9 @@ _ALL = (
            holds_support=True, class_features=True),
     Method("label-shift", "Label shift", "label_shift:label_shift", "Saerens et al., 2002",
            holds_support=True, class_features=True, version=2, scores=True),
+    Method("mapls", "MAPLS", "mapls:mapls", "Ye et al., WACV 2024",
+           holds_support=True, class_features=True, scores=True),
+    Method("osls", "OSLS", "osls:osls", "Ye et al., CVPR 2025", holds_support=True),
 )  # fmt: skip
 METHODS: Mapping[str, Method] = {method.name: method for method in _ALL}
 DEFAULT_METHOD = "evidence"  # the one to start with: it needs neither K_eff nor a temperature

@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from functools import partial
 
-from manyway.core import Solution, Tasks, prototypes
+from manyway.core import JOINT, Solution, Tasks, prototypes
 from manyway.methods._table.parameters import described_as
 from manyway.methods.calibration.scaling import QUERY_DEPENDENT, Prepared, transform
 from manyway.methods.gradient.information import Cosine, Euclidean, Head, Information, descend
@@ -145,7 +145,7 @@ def prepare_baseline(
     >>> baseline(tasks, prepared=prepare_baseline(tasks)).labels.tolist()
     [[0, 1]]
     """
-    if scale in QUERY_DEPENDENT:
+    if scale in QUERY_DEPENDENT | JOINT:
         return None
     classifier = head(logit_scale)
     return _train(_transformed(tasks, classifier, scale), classifier, lr, max_iter, with_objective)

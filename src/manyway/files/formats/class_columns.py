@@ -1,0 +1,66 @@
+"""Tables with one column per class."""
+
+from typing import Any, ClassVar
+
+import numpy as np
+
+from manyway.errors import InputError
+from manyway.files.columns import read_columns
+from manyway.files.formats.base import TABLE_ENDINGS, Opened
+from manyway.files.scores import ScoreFormat, Scores, check_size
+from manyway.files.tables import missing
+from manyway.files.text import first_twice, shorten
+
+_ROUNDING = 0.02  # of the sum of probabilities
+_FIRST = 100  # rows after which few columns are left
+
+
+class ClassColumns(ScoreFormat):
+    """One row per item, one column per class."""
+
+    key = "class-columns"
+    name = "a table with one column per class"
+    endings: ClassVar[tuple[str, ...]] = TABLE_ENDINGS
+    sign = "one column per class"
+    holds = "a row; the columns `item` and `label` (where known) are optional"
+    example = "class_columns.csv"
+    generic = True
+
+    def read(self, file: Opened) -> Scores:
+        path = file.path
+        table = read_columns(path, file.options)
+        if table.columns is None:
+            raise InputError(f"The first line of {path} holds numbers; add one that names the class of each column.")
+        count = len(table.features)
+        check_size(count, len(table.columns))
+        names = tuple(map(str, range(count) if table.items is None else table.items))
+        twice = first_twice(names)
+        if twice is not None:
+            raise InputError(f"{path} has the item {shorten(twice)} twice; give each item one row.")
+        labels = None
+        if table.labels is not None:
+            labels = tuple(None if missing(label) else str(label).strip() for label in table.labels)
+        values = np.asarray(table.features, np.float32)
+        odd = _beside_probabilities(values)
+        if odd is not None:
+            hint = "the others sum to 1 in every row; leave it out with `ignore_columns`"
+            raise InputError(f"Column '{table.columns[odd]}' of {path} is no score of a class, it seems: {hint}.")
+        told = {name: getattr(table, name) for name in ("skipped", "notes", "carried")}
+        return Scores(values, table.columns, names, labels, **told)
+
+
+def _beside_probabilities(values: np.ndarray[Any, Any]) -> int | None:
+    """The one column without which every row sums to 1, if there is one.
+
+    >>> _beside_probabilities(np.array([[0.5, 0.5, 0.9], [0.25, 0.75, 0.8]])), _beside_probabilities(np.eye(3))
+    (2, None)
+    """
+    if values.shape[1] < 3:
+        return None
+    total = values.sum(1, keepdims=True)
+    odd = np.arange(values.shape[1])
+    for some in (slice(_FIRST), slice(None)):
+        rest = total[some] - values[some, odd]  # the sum of the other columns
+        odd = odd[(np.abs(rest - 1) < _ROUNDING).all(0)]
+    odd = odd[(values[:, odd] > _ROUNDING).any(0)]
+    return int(odd[0]) if len(odd) == 1 else None

@@ -1,0 +1,49 @@
+"""Tables of any format, opened by the one reader that all others use."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from manyway.errors import InputError
+from manyway.files.files import check_input
+from manyway.files.formats.base import Asked
+from manyway.files.formats.registry import endings_of_tables, is_table, table_format
+from manyway.files.tables import IsHeader, Rows, Table
+from manyway.files.text import first_twice, suffix_of
+
+
+def read_table(
+    path: Path, is_header: IsHeader | None = None, rows: int | None = None, sheet: str | None = None
+) -> Table:
+    """Open a table, of any format that the registry knows; other endings are read as text.
+
+    Parameters
+    ----------
+    path : Path
+        The file; its ending says what it holds.
+    is_header : callable, optional
+        Whether the first line of a text table has the names of the columns, by its cells; where the answer is None, a
+        line of numbers is taken for the first row. By default the first line always has the names.
+    rows : int, optional
+        How many rows are needed, where not all are.
+    sheet : str, optional
+        The name of the sheet of an Excel file, or its number from 1. None: the first.
+
+    Returns
+    -------
+    Table
+    """
+    table = table_format(path).read(path, Asked(is_header, rows, sheet))
+    twice = first_twice(table.names)
+    if twice is not None:
+        how = f"named '{twice}'; rename or remove one" if twice else "without a name; one row above the data names all"
+        raise InputError(f"{path} has two columns {how}.")
+    return table
+
+
+def read_rows(path: Path, sheet: str | None = None) -> tuple[Sequence[str], Rows]:
+    """The names of the columns, and the rows, of a table or a .txt file of that kind."""
+    if not is_table(path) and suffix_of(path) != ".txt":
+        endings = ", ".join(endings_of_tables())
+        raise InputError(f"{check_input(path)} has an unknown ending; tables come as {endings}.")
+    table = read_table(path, sheet=sheet)
+    return table.names, table.rows()
