@@ -152,6 +152,7 @@ def to_frame(frame: Any, result: Inference, prefix: str = "") -> Any:
     >>> to_frame(items, clf.infer(from_frame(items)[0]), prefix="predicted_").column_names[:2]
     ['embedding', 'predicted_label']
     """
+    _kind(frame)  # refuses what is no frame
     _check_length(len(frame), result)
     return _with_columns(frame, {prefix + name: values for name, values in result.columns().items()})
 

@@ -17,6 +17,7 @@ _POSITIVE |= {"prior_weight", "anchor_weight", "entropy_weight", "affinity_weigh
 _NOT_NEGATIVE = {"lam", "eps", "tol", "sinkhorn_tol", "weights", "graph_weight", "guess_weight", "gammas"}
 _LARGEST = 1e15  # larger numbers are slips, and overflow in float32 when they are squared
 _SHARES = {"data_weight", "queries_weight"}  # from 0 to 1
+_COUNTS = (int, int | None)
 _ROW_SUMS = 1e-3  # how far a row of probabilities may be from 1
 
 
@@ -41,7 +42,7 @@ def check_params(method: str, params: Mapping[str, Any], annotations: Mapping[st
                 raise InputError(f"{method}: {name} is {value!r}; it must not be negative.")
             if abs(float(number)) > _LARGEST:
                 raise InputError(f"{method}: {name} is {value!r}; it must be smaller than {_LARGEST:g}.")
-            if number <= 0 and (name in _POSITIVE or (isinstance(number, Integral) and annotation is int)):
+            if number <= 0 and (name in _POSITIVE or (isinstance(number, Integral) and annotation in _COUNTS)):
                 raise InputError(f"{method}: {name} is {value!r}; it must be positive.")
 
 
