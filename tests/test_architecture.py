@@ -26,7 +26,7 @@ ROOMS: dict[str, set[str]] = {
     "methods": {"errors", "core", "core.kernels"},
     "evaluation": {"errors", "core", "sampling", "methods"},
     "estimators": {"errors", "core", "methods"},
-    "plots": {"errors", "files"},
+    "plots": {"errors", "core", "files"},
     "labelling": {"errors", "core", "files", "methods", "estimators"},
     "review": {"errors", "core", "files", "methods", "labelling"},
     "encoding.datasets": {"errors", "files", "sampling"},

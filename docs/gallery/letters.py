@@ -75,5 +75,5 @@ ax.set(xlabel="letters that occur", ylabel="estimated number")
 # `to_frame` has one row per item with its label, the probability and the second choice.
 table = result.to_frame()
 table["truth"] = names[y_query]
-columns = ["label", "probability", "second_label", "truth"]
+columns = ["label", "probability", "label_2", "truth"]
 print(table.sort_values("probability")[columns].head(6).to_string(max_colwidth=34, float_format="%.2f"))

@@ -3,7 +3,7 @@
 import atexit
 import gc
 import os
-import sys
+import signal
 
 
 def main() -> None:
@@ -14,11 +14,20 @@ def main() -> None:
     gc.set_threshold(50_000, *gc.get_threshold()[1:])
     # On ARM, torch's allocator gives memory back after 10 ms and asks for it again: a sixth of the time of pictures.
     os.environ.setdefault("MIMALLOC_PURGE_DELAY", "1000")
-    try:
-        from manyway.cli import main as run
-    except KeyboardInterrupt:
-        sys.exit(130)
+    # An interruption that comes while libraries are loaded can end in errors of any kind, with a traceback.
+    quiet = signal.getsignal(signal.SIGINT) is signal.default_int_handler
+    if quiet:
+        signal.signal(signal.SIGINT, _leave)
+    from manyway.cli import main as run
+
+    if quiet:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
     run()
+
+
+def _leave(*_: object) -> None:
+    """End at once: nothing has been done yet."""
+    os._exit(130)
 
 
 if __name__ == "__main__":

@@ -29,6 +29,10 @@ class InputError(ValueError):
         return tuple(name for name, _ in NAMED.findall(str(self)))
 
 
+class InputTypeError(InputError, TypeError):
+    """Input of a kind that Python, and scikit-learn with it, calls a TypeError: a parameter that there is not."""
+
+
 class ConvergenceWarning(UserWarning):
     """A method reached an iteration limit before its stopping rule was met."""
 
@@ -60,6 +64,8 @@ def named(known: Mapping[str, T], name: str, what: str) -> T:
     >>> named({"one": 1}, "one", "number")
     1
     """
+    if not isinstance(name, str):
+        raise InputError(f"The {what} is of the type {type(name).__name__}; give its name.")
     if name not in known:
         raise InputError(f"There is no {what} '{name}'; {nearest(name, known)}")
     return known[name]
@@ -111,7 +117,7 @@ def install(extra: str) -> str:
         origin = json.loads(distribution("manyway").read_text("direct_url.json") or "{}").get("url", "")
         torch = f"torch=={version('torch')} "
         build = version("torch").partition("+")[2]
-        if build and extra == "encoders":  # they need a torchvision of the same build
+        if build and "encoders" in extra.split(","):  # they need a torchvision of the same build
             torch += f"--extra-index-url https://download.pytorch.org/whl/{build} "
     except (PackageNotFoundError, ValueError):
         origin, torch = "", ""

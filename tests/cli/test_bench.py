@@ -122,6 +122,12 @@ def test_results_of_another_version_of_a_method_are_old_and_run_again(run, tmp_p
     assert len(contents(tmp_path / "results")) == 12
 
 
+def test_what_a_suite_does_not_have_is_named(run):
+    code, out, _ = run("bench", "small.toml", "--only", "method=simpleshot,label-shift")
+    assert code == 0
+    assert "skipped method=label-shift: small has no experiment with it" in out
+
+
 def test_a_changed_record_is_refused_by_name(run, tmp_path):
     run("bench", "small.toml", "--only", "method=simpleshot")
     (path, *_) = sorted((tmp_path / "results" / "records").iterdir())
@@ -160,6 +166,7 @@ def test_metrics_and_skipped_experiments(run, tmp_path):
         (["bench", "mine.toml"], SMALL.replace('"toy"', '"birds"'), "There are no features 'birds' in"),
         (["bench", "absent.toml"], "", "There is no file absent.toml."),
         (["bench", "small.toml", "--features", "absent.npz"], "", "There is no file absent.npz"),
+        (["bench", "small.toml", "--only", "method=padle"], "", "There is no method 'padle'; did you mean 'paddle'?"),
         (["bench", "small.toml", "--only", "metod=paddle"], "", "small has no axis 'metod'; did you mean 'method'?"),
         (["bench", "small.toml", "--seed", "99999999999999999999"], "", "is 99999999999999999999; it must be"),
         (["bench", "small.toml", "--task", "alpha=inf"], "", ": alpha is inf; it must be finite."),

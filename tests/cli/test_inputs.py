@@ -67,9 +67,9 @@ def folder(tmp_path, monkeypatch):
     return tmp_path
 
 
-def labels(folder) -> dict[str, str]:
-    with (folder / "labels.csv").open(newline="") as file:
-        return {row["item"]: row["label"] for row in csv.DictReader(file)}
+def labels(folder, item: str = "item") -> dict[str, str]:
+    with (folder / "labels.csv").open(newline="", encoding="utf-8-sig") as file:
+        return {row[item]: row.get("new_label", row["label"]) for row in csv.DictReader(file)}
 
 
 def test_folders_of_pictures_need_no_option(folder, encoded, run_in_folder):
@@ -106,8 +106,8 @@ def test_a_second_run_encodes_only_what_is_new_unless_told_otherwise(folder, enc
 def test_tables_of_texts_need_no_option(folder, encoded, run_in_folder):
     code, _, err = run_in_folder("label", "examples.csv", "items.csv")
     assert code == 0, err
-    assert labels(folder) == {"t1": "x", "t2": "y"}
-    assert "column 'id' of items.csv is taken as the item name" in err
+    assert labels(folder, "id") == {"t1": "x", "t2": "y"}
+    assert "columns of items.csv: item name 'id' (change it with --item-column)" in err
     assert "texts are encoded with minilm" in err
     assert "use-multilingual" in err
 
@@ -121,20 +121,22 @@ def test_ids_texts_and_all_other_columns_come_back(folder, encoded, run_in_folde
     )
     code, _, err = run_in_folder("label", "examples.csv", "items.csv", "--label-column", "Kategorie")
     assert code == 0, err
-    assert "'Beschreibung' of examples.csv is taken as the text (not 'Betreff'; choose with --text-column)" in err
-    assert "column 'Ticket' of items.csv is taken as the item name" in err
+    assert "columns of examples.csv: text 'Beschreibung' (not 'Betreff'); not used: 'Betreff'" in err
+    assert "columns of items.csv: item name 'Ticket'; not used: 'Kunde', 'Betreff', 'label', 'Betrag'" in err
     with (folder / "labels.csv").open(newline="") as file:
         rows = list(csv.DictReader(file))
-    assert list(rows[0])[:5] == ["item", "label", "probability", "label_2", "probability_2"]
-    kept = {"Kunde": "Bob", "Betreff": "x z", "Beschreibung": "sleep well", "given_label": "", "Betrag": "007"}
-    assert {name: rows[1][name] for name in list(rows[1])[5:]} == kept
-    assert [(row["item"], row["label"]) for row in rows] == [("T-7", "x"), ("T-8", "y")]
+    added = ["label", "probability", "label_2", "probability_2", "note"]
+    assert list(rows[0])[6:] == [f"new_{name}" for name in added]
+    texts = {"Betreff": "x z", "Beschreibung": "sleep well"}
+    kept = {"Ticket": "T-8", "Kunde": "Bob", **texts, "label": "", "Betrag": "007"}
+    assert {name: rows[1][name] for name in list(rows[1])[:6]} == kept
+    assert [(row["Ticket"], row["new_label"]) for row in rows] == [("T-7", "x"), ("T-8", "y")]
 
 
 def test_columns_of_texts_labels_and_names_can_be_chosen(folder, encoded, run_in_folder):
     options = ("--label-column", "topic", "--item-column", "id", "--text-column", "text")
     assert run_in_folder("label", "examples.csv", "items.csv", *options)[0] == 0
-    assert labels(folder) == {"t1": "a", "t2": "e"}
+    assert labels(folder, "id") == {"t1": "a", "t2": "e"}
     code, _, err = run_in_folder("label", "examples.csv", "items.csv", "--label-column", "topics")
     assert code == 2
     assert "have no column 'topics'; did you mean 'topic'?" in err
@@ -451,7 +453,7 @@ def test_folders_are_read_as_people_have_them(change, items, n_rows, said, run_i
     code, _, err = run_in_folder("label", "known", items)
     assert code == 0, err
     assert said in err
-    found = labels(folder)
+    found = labels(folder, "item" if items == "pile" else "file")
     assert len(found) == n_rows
     assert {label[:1] for label in found.values()} <= {"r", ""} or change is other_kinds
 
@@ -468,7 +470,7 @@ KNOWN = "label,a,b\nant,0,0\nant,0.1,0\nbee,5,5\nbee,5.1,\ncat,NA,9\n"
 
 def test_rows_that_lack_a_number_are_left_out_where_wanted_and_listed(run_in_folder):
     Path("known.csv").write_text(KNOWN)
-    Path("pile.csv").write_text("id,a,b,site\nx1,5,5.2,hill\nx2,,5,lake\nx3,0,0.1,lake\nx4,nan,1,hill\n")
+    Path("pile.csv").write_text("id,a,b,site\nx1,5,5.2,hill\nx2,,5,lake\nx3,0,0.1,lake\nx4,nan,,hill\n")
     code, _, err = run_in_folder("label", "known.csv", "pile.csv")
     assert code == 2
     assert "Column 'a' of known.csv is not all numbers (line 6 has 'NA')" in err
@@ -476,14 +478,15 @@ def test_rows_that_lack_a_number_are_left_out_where_wanted_and_listed(run_in_fol
     code, out, err = run_in_folder("label", "known.csv", "pile.csv", "--skip-bad")
     assert code == 0, err
     found = list(csv.DictReader(Path("labels.csv").read_text(encoding="utf-8").splitlines()))
-    # The other columns stay with their items, also with those that were left out.
-    assert [(row["item"], row["label"], row["site"]) for row in found] == [
+    # All rows stay where they are, also those that were left out.
+    assert [(row["id"], row["label"], row["site"]) for row in found] == [
         ("x1", "bee", "hill"),
-        ("x3", "ant", "lake"),
         ("x2", "", "lake"),
+        ("x3", "ant", "lake"),
         ("x4", "", "hill"),
     ]
-    assert found[2]["note"] == "skipped: it has no number in column 'a'"
+    assert found[1]["note"] == "skipped: it has no number in column 'a'"
+    assert found[3]["note"] == "skipped: it has no number in columns 'a', 'b'"
     assert "2 items without an answer: the column 'note' at the end of the table says why" in out
     # A class whose only example is left out cannot be an answer: that is said.
     assert "no complete row of known.csv is left of 'cat'" in err

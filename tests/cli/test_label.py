@@ -15,7 +15,7 @@ import torch
 from hostile.files import QUERY, TRUTH, X, Y, write
 from problems import label_items
 
-from manyway import InputError, Solution
+from manyway import InputError, Solution, labelling
 from manyway.cli import main
 from manyway.files.items import Items
 from manyway.labelling.table import check_table
@@ -48,6 +48,24 @@ def test_the_default_output_can_be_written_twice(folder, monkeypatch, capsys):
         assert code == 0
         assert "Written to labels.csv." in out
     assert labels_of(folder / "labels.csv") == TRUTH.tolist()
+
+
+def test_a_file_that_appears_while_a_run_goes_on_is_kept(folder, monkeypatch, capsys):
+    solve = labelling.solve_batch
+
+    def solve_slowly(*given, **more):
+        (folder / "labels.csv").write_text("precious")
+        return solve(*given, **more)
+
+    monkeypatch.setattr(labelling, "solve_batch", solve_slowly)
+    for name in (["-o", "labels.csv"], []):
+        (folder / "labels.csv").unlink(missing_ok=True)
+        code, out, err = label(monkeypatch, capsys, "c.npz", "p.npz", *name)
+        assert code == 0, err
+        assert "labels.csv was made or changed by somebody else meanwhile, and is kept" in err
+        assert (folder / "labels.csv").read_text() == "precious"
+    assert labels_of(folder / "labels-2.csv") == labels_of(folder / "labels-3.csv") == TRUTH.tolist()
+    assert "Written to labels-3.csv." in out
 
 
 @pytest.mark.parametrize("name", ["mine.csv", "labels.csv", "a folder"])

@@ -33,7 +33,7 @@ def test_items_are_labelled_together(label):
     assert code == 0
     assert [row["label"] for row in rows("labels.csv")] == ["fox"] * 30
     assert list(rows("labels.csv")[0]) == ["item", "label", "probability", "label_2", "probability_2"]
-    assert "The scores have the temperature" in out
+    assert "The classifier was" in out
 
 
 def test_answers_are_of_a_higher_level_where_the_class_is_uncertain(label):
@@ -257,7 +257,7 @@ def test_columns_beside_the_scores_are_left_out_and_a_sheet_of_a_csv_is_refused(
     Path("scores.csv").write_text("\n".join([f"{header},site", *(f"{line},north" for line in lines)]))
     code, _, said = label("scores.csv")
     assert code == 0
-    assert "are left out: 'site'" in said
+    assert "not used: 'site'" in said
     code, _, said = label("scores.csv", "--sheet", "other", "-o", "again.csv")
     assert code == 2
     assert "--sheet names a sheet of an Excel file (.xlsx, .xlsm), and no input is one; leave it out." in said

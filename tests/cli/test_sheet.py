@@ -36,9 +36,14 @@ def write(table: pd.DataFrame, path) -> None:
     getattr(table, WRITERS[path.suffix[1:]])(path, **more, **index)
 
 
-def rows_of(path) -> list[dict[str, str]]:
+def rows_of(path, delimiter: str = ",") -> list[dict[str, str]]:
     with path.open(newline="") as file:
-        return list(csv.DictReader(file))
+        return list(csv.DictReader(file, delimiter=delimiter))
+
+
+def n_labelled(path) -> int:
+    """How many rows got a label that nobody had given."""
+    return sum(row["new_note"] == "" for row in rows_of(path))
 
 
 @pytest.mark.parametrize("suffix", WRITERS)
@@ -51,22 +56,25 @@ def test_one_table_gets_the_answers_of_two(suffix, tmp_path, run_in_folder):
     assert code == 0, err
     assert f"rows of sheet.{suffix} with a label in 'label' are the examples, the other 40 the items" in err
     assert run_in_folder("label", "known.csv", "new.csv", "-o", "two.csv")[0] == 0
-    assert rows_of(tmp_path / "one.csv") == rows_of(tmp_path / "two.csv")
     found = rows_of(tmp_path / "one.csv")
-    assert [row["item"] for row in found] == table["id"][table["label"].isna()].tolist()
-    assert [row["remark"] for row in found] == table["remark"][table["label"].isna()].tolist()
-    assert sum(row["label"][0] == row["truth"] for row in found) >= 38
-    assert "given_label" not in found[0]
+    assert [row["id"] for row in found] == table["id"].tolist()
+    assert [row["remark"] for row in found] == table["remark"].tolist()
+    known = [row for row in found if row["label"]]
+    assert all((row["new_label"], row["new_note"]) == (row["label"], "given") for row in known)
+    new = [row for row in found if not row["label"]]
+    assert sum(row["new_label"][0] == row["truth"] for row in new) >= 38
+    answers = [(row["id"], row["new_label"], row["new_probability"]) for row in new]
+    two = rows_of(tmp_path / "two.csv")
+    assert answers == [(row["id"], row["label"], row["probability"]) for row in two]
 
 
-def test_without_names_items_are_called_by_their_lines(tmp_path, run_in_folder):
+def test_rows_without_names_come_back_in_their_order(tmp_path, run_in_folder):
     table = sheet()[["width", "height", "label"]]
     write(table, tmp_path / "sheet.csv")
     assert run_in_folder("label", "sheet.csv")[0] == 0
-    lines = (tmp_path / "sheet.csv").read_text().splitlines()
     found = rows_of(tmp_path / "labels.csv")
-    assert len(found) == 40
-    assert all(lines[int(row["item"].removeprefix("line ")) - 1].endswith(",") for row in found)
+    assert [float(row["width"]) for row in found] == table["width"].tolist()
+    assert [row["new_note"] for row in found].count("given") == 20
 
 
 def test_a_decimal_comma_gaps_and_the_name_of_the_column(tmp_path, run_in_folder):
@@ -76,9 +84,11 @@ def test_a_decimal_comma_gaps_and_the_name_of_the_column(tmp_path, run_in_folder
     code, out, err = run_in_folder("label", "sheet.csv", "--label-column", "kind of insect", "--skip-bad")
     assert code == 0, err
     assert "1 item without an answer: the column 'note' at the end of the table says why." in out
-    found = rows_of(tmp_path / "labels.csv")
-    assert len(found) == 40
-    assert [row["item"] for row in found if row["note"]] == ["S-004"]
+    found = rows_of(tmp_path / "labels.csv", ";")
+    assert len(found) == 60
+    why = "skipped: it has no number in column 'width'"
+    assert [row["id"] for row in found if row["note"] == why] == ["S-003", "S-004"]
+    assert all("," in row["probability"] for row in found if not row["note"])
     code, _, err = run_in_folder("label", "sheet.csv", "--label-column", "kind of insects")
     assert (code, "sheet.csv has no column 'kind of insects'; did you mean 'kind of insect'?" in err) == (2, True)
 
@@ -88,12 +98,12 @@ def test_a_word_for_a_missing_label_counts_where_no_cell_is_empty(word, tmp_path
     table = sheet()
     write(table.fillna({"label": word}), tmp_path / "sheet.csv")
     code, _, err = run_in_folder("label", "sheet.csv")
-    assert (code, len(rows_of(tmp_path / "labels.csv"))) == (0, 40)
+    assert (code, n_labelled(tmp_path / "labels.csv")) == (0, 40)
     assert f"the other 40, which say '{word}', the items" in err
     table.loc[[1, 2, 4], "label"] = word
     write(table, tmp_path / "sheet.csv")
     code, _, err = run_in_folder("label", "sheet.csv")
-    assert (code, len(rows_of(tmp_path / "labels.csv"))) == (0, 37)
+    assert (code, n_labelled(tmp_path / "labels.csv")) == (0, 37)
     assert f"the label '{word}' of sheet.csv is taken as the name of a class" in err
 
 
@@ -133,7 +143,11 @@ def test_texts_and_pictures_in_one_table(encoded, tmp_path, run_in_folder, monke
     (tmp_path / "tickets.csv").write_text(texts)
     assert run_in_folder("label", "tickets.csv")[0] == 0
     found = rows_of(tmp_path / "labels.csv")
-    assert [(row["item"], row["label"], row["text"]) for row in found] == [("T2", "x", "a canal"), ("T6", "y", "sleep")]
+    new = [(row["ticket"], row["new_label"]) for row in found if row["new_note"] != "given"]
+    assert ([row["ticket"] for row in found], new) == (
+        ["T1", "T2", "T3", "T4", "T5", "T6"],
+        [("T2", "x"), ("T6", "y")],
+    )
     lines = ["file,label,site"]
     for n, colour in enumerate([(250, 9, 9), (9, 250, 9), (240, 9, 9), (9, 240, 9), (245, 9, 9), (9, 245, 9)]):
         Image.new("RGB", (8, 8), colour).save(tmp_path / f"{n}.png")
@@ -143,7 +157,7 @@ def test_texts_and_pictures_in_one_table(encoded, tmp_path, run_in_folder, monke
     assert code == 0
     assert "rows of list.csv with a label in 'label' are the examples, the other 2 the items" in err
     found = rows_of(tmp_path / "pictures.csv")
-    assert [(row["item"], row["label"], row["site"]) for row in found] == [
+    assert [(row["file"], row["new_label"], row["site"]) for row in found[4:]] == [
         ("4.png", "red", "north-4"),
         ("5.png", "green", "north-5"),
     ]
@@ -169,5 +183,53 @@ def test_a_folder_in_the_way_of_a_review_costs_no_labels_and_names_the_command_t
     code, _, err = run_in_folder("label", "sheet.csv", "--review")
     assert code == 2
     assert "review exists and holds no review; name another folder: `manyway review … -o FOLDER`." in err
-    assert len(rows_of(tmp_path / "labels.csv")) == 40
+    assert n_labelled(tmp_path / "labels.csv") == 40
     assert [path.name for path in (tmp_path / "review").iterdir()] == ["mine.txt"]
+
+
+def test_a_spreadsheet_with_german_headings_needs_no_option(encoded, tmp_path, run_in_folder, monkeypatch):  # noqa: F811
+    """Texts beside a number of minutes, labels under a name of any language, a date and ids with zeros in front."""
+    monkeypatch.setenv("MANYWAY_CACHE", str(tmp_path / "cache"))
+    texts = {"Obst": "a banana and a salad", "Wald": "the tree sleeps deep here"}
+    rows = [
+        {
+            "Ticket-Nr.": f"00{n}",
+            "Eingang": pd.Timestamp(2024, 5, n),
+            "Beschreibung": f"{texts[name]} {n}",
+            "Dauer (min)": n / 2,
+            "Rubrik": name if n < 7 else None,
+        }
+        for n, name in enumerate(["Obst", "Wald"] * 5, 1)
+    ]
+    pd.DataFrame(rows).to_excel(tmp_path / "tickets.xlsx", index=False)
+    code, out, err = run_in_folder("label", "tickets.xlsx")
+    assert code == 0, err
+    assert "columns of tickets.xlsx: label 'Rubrik'; text 'Beschreibung'" in err
+    assert "Written to labels.xlsx." in out
+    found = pd.read_excel(tmp_path / "labels.xlsx", dtype={"Ticket-Nr.": str})
+    assert found["Ticket-Nr."].tolist() == [row["Ticket-Nr."] for row in rows]
+    assert found["Eingang"].tolist() == [row["Eingang"] for row in rows]
+    assert found["label"].tolist() == ["Obst", "Wald"] * 5
+    assert found["note"].fillna("").tolist() == ["given"] * 6 + [""] * 4
+
+
+def test_the_penguins_as_they_were_published_need_no_option(tmp_path, run_in_folder):
+    generator = np.random.default_rng(1)
+    kinds = ["Adelie", "Gentoo", "Chinstrap"]
+    made = []
+    for kind, (long, deep) in zip(kinds, [(38, 18), (47, 15), (49, 20)], strict=True):
+        for n in range(1, 21):
+            body = (generator.normal(long, 1), generator.normal(deep, 0.5))
+            comment = "Not enough blood for isotopes." if n == 3 else None
+            made.append(("PAL0708", n, f"{kind} Penguin", f"N{n}A1", f"11/{n}/07", *body, comment))
+    names = ["studyName", "Sample Number", "Species", "Individual ID", "Date Egg", "Length", "Depth", "Comments"]
+    table = pd.DataFrame(made, columns=names)
+    table.loc[table["Sample Number"] > 5, "Species"] = None
+    table.to_csv(tmp_path / "penguins.csv", index=False)
+    code, _, err = run_in_folder("label", "penguins.csv")
+    assert code == 0, err
+    assert "label 'Species'; features 'Length', 'Depth'; item name 'Individual ID'" in err
+    assert "column 'Sample Number' of penguins.csv" in err
+    found = rows_of(tmp_path / "labels.csv")
+    assert [row["Sample Number"] for row in found] == [str(n) for n in table["Sample Number"]]
+    assert sum(row["label"] == f"{kinds[at // 20]} Penguin" for at, row in enumerate(found)) >= 58

@@ -38,10 +38,10 @@ def test_repr_shows_shapes_and_not_numbers():
 def test_a_table_has_one_row_per_task_and_query_with_the_two_best_classes():
     probabilities = torch.tensor([[[0.1, 0.6, 0.3], [0.4, 0.4, 0.2]]])
     table = Solution(probabilities, torch.ones(1), torch.ones(1, dtype=torch.bool)).to_frame()
-    assert table.columns.tolist() == ["task", "query", "label", "probability", "second_label", "second_probability"]
-    assert table[["task", "query", "label", "second_label"]].values.tolist() == [[0, 0, 1, 2], [0, 1, 0, 1]]
+    assert table.columns.tolist() == ["task", "query", "label", "probability", "label_2", "probability_2"]
+    assert table[["task", "query", "label", "label_2"]].values.tolist() == [[0, 0, 1, 2], [0, 1, 0, 1]]
     assert table["probability"].tolist() == pytest.approx([0.6, 0.4])
-    assert table["second_probability"].tolist() == pytest.approx([0.3, 0.4])
+    assert table["probability_2"].tolist() == pytest.approx([0.3, 0.4])
 
 
 def test_a_table_without_pandas_is_one_sentence(monkeypatch):

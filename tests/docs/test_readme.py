@@ -13,10 +13,10 @@ EXAMPLES = re.findall(r"```python\n(.*?)```\n\n```text\n(.*?)```", README.read_t
 
 
 def test_every_python_block_shows_its_output():
-    assert len(EXAMPLES) == README.read_text(encoding="utf-8").count("```python") == 2
+    assert len(EXAMPLES) == README.read_text(encoding="utf-8").count("```python") == 3
 
 
-@pytest.mark.parametrize(("code", "shown"), EXAMPLES, ids=["one task", "many tasks"])
+@pytest.mark.parametrize(("code", "shown"), EXAMPLES, ids=["first screen", "one task", "many tasks"])
 def test_an_example_prints_what_the_readme_shows(code, shown, capsys):
     exec(compile(code, "README.md", "exec"), {})
     assert capsys.readouterr().out == shown

@@ -30,7 +30,7 @@ def test_the_camera_has_seen_the_species_that_the_page_shows(tmp_path, monkeypat
     assert len(shown) == 4
     for name, items in shown:
         assert re.search(rf"{name} +{items} ", out), name
-    for sentence in ("The scores have the temperature", "Answers with probability"):
+    for sentence in ("The classifier was", "Answers with probability"):
         line = re.search(rf"^{sentence}.*$", page, flags=re.M)[0]
         assert line in out
     with Path("labels.csv").open(encoding="utf-8") as file:

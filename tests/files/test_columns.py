@@ -13,6 +13,7 @@ from manyway.files.columns import (
     find_item,
     find_label,
     find_text,
+    named_label,
     odd_features,
     open_beside,
     read_columns,
@@ -48,11 +49,8 @@ def table(**columns):
     ],
 )
 def test_the_name_of_an_item_is_found(columns, options, found):
-    at, note = find_item(table(**columns), Options(**options), ())
+    at, _ = find_item(table(**columns), Options(**options), ())
     assert (None if at is None else list(columns)[at]) == found
-    silent = found in (None, "item") or "item_column" in options
-    assert (note is None) == silent
-    assert silent or f"column '{found}' of a.csv is taken as the item name" in note
 
 
 @pytest.mark.parametrize(
@@ -260,9 +258,62 @@ def test_remarks_on_classes_are_few():
     ("names", "label"), [("a,Species", "Species"), ("a,species,label", "label"), ("a,species,topic", None)]
 )
 def test_other_names_of_labels_count_where_they_are_clear(names, label, tmp_path):
-    at, note = find_label(tmp_path / "a.csv", names.split(","), Options())
+    at = named_label(tmp_path / "a.csv", names.split(","), Options())
     assert (None if at is None else names.split(",")[at]) == label
-    assert (note is not None) == (label == "Species")
+
+
+def cells(words: str) -> list[str]:
+    """Cells of a column; a dot is an empty one."""
+    return ["" if word == "." else word for word in words.split()]
+
+
+@pytest.mark.parametrize(
+    ("columns", "options", "label"),
+    [
+        ({"Thema": cells("a b a b a b"), "Ort": cells("x x y y x y")}, {"columns_of_items": ["Ort"]}, "Thema"),
+        ({"Thema": cells("a b a b a b"), "n": cells("1 2 1 2 1 2")}, {}, "Thema"),
+        (
+            {"\u0432\u0438\u0434": cells("a b c d e f"), "n": cells("1 2 1 2 1 2")},
+            {"columns_of_items": ["n"]},
+            "\u0432\u0438\u0434",
+        ),
+        ({"Art": cells("a a b b . ."), "Ort": cells("x x y y x y")}, {"labelled": True}, "Art"),
+        ({"gruppe": cells("a a b b . ."), "Ort": cells("x x y y x y")}, {"labelled": True}, "gruppe"),
+        ({"day": cells("2024-01-01 2024-01-01 2024-01-02 2024-01-02"), "x": cells("1 2 1 2")}, {}, None),
+        ({"code": cells("T-1 T-2 T-3 T-4")}, {}, None),
+    ],
+)
+def test_a_column_of_labels_is_found_by_what_is_in_it(columns, options, label):
+    found = find_label(Path("a.csv"), table(**columns), Options(**{"find_label": True, **options}))
+    assert (None if found is None else list(columns)[found]) == label
+
+
+def test_two_columns_that_could_be_the_label_are_named_and_nothing_is_guessed():
+    both = table(topic_a=cells("a b a b"), topic_b=cells("x x y y"))
+    with pytest.raises(InputError, match="could be the label: 'topic_a', 'topic_b'; say which with `label_column`"):
+        find_label(Path("a.csv"), both, Options(find_label=True))
+    assert find_label(Path("a.csv"), both, Options()) is None
+
+
+def test_running_numbers_are_no_features_whether_they_repeat_or_not():
+    counts = np.tile(np.arange(1, 11), 4)
+    measured = R.normal(size=(40, 2))
+    for name, values in {"Sample Number": counts, "Proben-Nr.": np.ones(40), "Plot No.": counts * 3}.items():
+        left_out, notes = odd_features("a.csv", np.column_stack([values, measured]), [name, "a", "b"])
+        assert left_out == [0]
+        assert "keep it with `feature_columns`" in notes[0]
+    petals = R.integers(3, 9, 40)
+    assert odd_features("a.csv", np.column_stack([petals, measured]), ["petal number", "a", "b"])[0] == []
+
+
+def test_one_line_says_which_columns_are_used_for_what(tmp_path):
+    path = tmp_path / "a.csv"
+    path.write_text("Fund,Art,Breite,H\u00f6he,Ort\nF-1,ant,1.5,2,x\nF-2,bee,2.5,3,y\n", encoding="utf-8")
+    used = "label 'Art'; features 'Breite', 'H\u00f6he'; item name 'Fund'; not used: 'Ort'"
+    how = "`label_column`, `feature_columns`, `ignore_columns`, `item_column`"
+    assert read_items(path).notes[0] == f"columns of a.csv: {used} (change it with {how})"
+    path.write_text("item,label,a\nx,ant,1.5\ny,bee,2.5\n")
+    assert read_items(path).notes == ()
 
 
 @pytest.mark.parametrize(("yes", "no"), [("yes", "no"), ("TRUE", "FALSE"), ("ja", "nein"), ("y", "n")])
@@ -271,7 +322,7 @@ def test_a_column_of_yes_and_no_is_a_feature_where_it_is_asked_for(tmp_path, yes
     path.write_text(f"width,striped,label\n1.5,{yes},bee\n0.5,{no},ant\n0.25, {yes} ,bee\n")
     left_out = read_items(path)
     assert left_out.columns == ("width",)
-    assert any("'striped'; keep one of numbers, or of yes and no, with `feature_columns`" in n for n in left_out.notes)
+    assert any("feature 'width'; not used: 'striped' (change it with" in n for n in left_out.notes)
     asked = read_items(path, Options(feature_columns=("striped",)))
     assert asked.rows(0, 3).tolist() == [[1.5, 1.0], [0.5, 0.0], [0.25, 1.0]]
     path.write_text(f"width,striped,label\n1.5,{yes},bee\n0.5,perhaps,ant\n")

@@ -11,7 +11,7 @@ import pytest
 from manyway import InputError
 from manyway.files import formats
 from manyway.files.options import Options
-from manyway.files.score_files import read_class_prior, read_expected, read_item_labels, read_scores
+from manyway.files.score_files import read_class_prior, read_item_labels, read_scores
 from manyway.files.scores import box_of
 from manyway.labelling.taxonomy import read_taxonomy
 
@@ -349,24 +349,6 @@ def test_a_class_prior_is_positive_and_lists_each_class_once(tmp_path):
             read_class_prior(write(tmp_path, "p.csv", text))
 
 
-def test_a_list_of_expected_classes_goes_by_any_name_of_a_class(tmp_path):
-    scores = read_scores(EXAMPLES / "birdnet.csv")
-    table = "species,probability\nturdus merula,0.9\nSong thrush,0.1\nCorvus corax,0.5\n"
-    assert read_expected(write(tmp_path, "l.csv", table), scores) == {"Eurasian Blackbird": 0.9, "Song Thrush": 0.1}
-    birdnet = "Turdus merula_Eurasian Blackbird\n\nCorvus corax_Common Raven\n"
-    assert read_expected(write(tmp_path, "l.txt", birdnet), scores) == {"Eurasian Blackbird": 1}
-    speciesnet = read_scores(EXAMPLES / "speciesnet.json")
-    label = "class\na1;mammalia;carnivora;felidae;panthera;leo;lion\n"
-    assert read_expected(write(tmp_path, "l.csv", label), speciesnet) == {"lion": 1}
-    for text, message in (
-        ("class,probability\nSong Thrush,-1\n", "-1 for the class 'Song Thrush' in line 2; it must not be negative"),
-        ("class\nCorvus corax\n", "lists no class of the scores, such as 'Eurasian Blackbird'"),
-        ("name\nCorvus corax\n", "needs one named 'class'"),
-    ):
-        with pytest.raises(InputError, match=message):
-            read_expected(write(tmp_path, "l.csv", text), scores)
-
-
 def test_a_taxonomy_is_nested_and_ordered_from_fine_to_coarse(tmp_path):
     text = (
         "species,family,genus\nlion,cats,Panthera\nserval,cats,Leptailurus\nfox,dogs,Vulpes\nwolf,dogs,Canis\nblank,,\n"
@@ -415,9 +397,3 @@ def test_a_selection_table_without_confidence_says_so(tmp_path):
     path.write_text("Selection\tBegin Time (s)\tEnd Time (s)\tCommon Name\tBegin Path\n1\t0\t3\tWren\ta.wav\n")
     with pytest.raises(InputError, match="it needs one named 'Confidence'"):
         read_scores(path)
-
-
-def test_a_list_that_does_not_exist_is_said_to_be_missing_whatever_its_ending(tmp_path):
-    scores = read_scores(write(tmp_path, "s.csv", "item,class,score\na,x,0.5\na,y,0.4\n"))
-    with pytest.raises(InputError, match=r"There is no file .*nothing"):
-        read_expected(tmp_path / "nothing", scores)

@@ -238,34 +238,34 @@ LABELLED = {
         p=pile(names=["", "2019", "2020", "2021"], order=[3, 1, 2])),
     # Names of items, and columns that count them.
     "index of pandas in the pile": case(
-        "column 1, which has no name, of p.csv is taken as the item name", p=pile(first={"": count})),
+        "columns of p.csv: item name the one without a name", p=pile(first={"": count})),
     "index of pandas in both": case(**in_front("")),
-    "index named idx": case("taken as the item name", **in_front("idx")),
-    "row names of R": case("taken as the item name", **in_front("row.names", lambda i: i + 1)),
+    "index named idx": case("; item name '", **in_front("idx")),
+    "row names of R": case("; item name '", **in_front("row.names", lambda i: i + 1)),
     "unnamed column": case("Unnamed: 0", p=pile(first={"Unnamed: 0": count})),
-    "id column": case("'photo_id' of p.csv is taken as the item name", p=pile(first={"photo_id": lambda i: i * 7})),
-    "index and id column": case("'id' of p.csv is taken", p=pile(first={"": count, "id": lambda i: 7 * i})),
+    "id column": case("item name 'photo_id'", p=pile(first={"photo_id": lambda i: i * 7})),
+    "index and id column": case("item name 'id'", p=pile(first={"": count, "id": lambda i: 7 * i})),
     "two ids": case(
-        "'photo_id' of p.csv is taken as the item name (not 'user_id'; choose with --item-column)",
+        "item name 'photo_id' (not 'user_id')", "--item-column",
         p=pile(first={"user_id": lambda i: i % 3, "photo_id": count})),
     "item and id": case(p=pile(first={"photo_id": count, "item": lambda i: f"x{i}"})),
-    "capital Item": case("'Item' of p.csv is taken as the item name", p=pile(first={"Item": lambda i: f"x{i}"})),
+    "capital Item": case("item name 'Item'", p=pile(first={"Item": lambda i: f"x{i}"})),
     "codes in a column of any name": case(
-        "'Vorgang' of p.csv is taken as the item name", p=pile(first={"Vorgang": lambda i: f"T-{4000 + i}"})),
+        "item name 'Vorgang'", p=pile(first={"Vorgang": lambda i: f"T-{4000 + i}"})),
     "numbers of tickets": case(
-        "'Ticket-Nr' of p.csv is taken as the item name", p=pile(first={"Ticket-Nr": lambda i: 4000 + i})),
+        "item name 'Ticket-Nr'", p=pile(first={"Ticket-Nr": lambda i: 4000 + i})),
     "numbers of tickets in one word": case(
-        "'Vorgangsnummer' of p.csv is taken as the item name", p=pile(first={"Vorgangsnummer": lambda i: 7 * i})),
+        "item name 'Vorgangsnummer'", p=pile(first={"Vorgangsnummer": lambda i: 7 * i})),
     "columns that only the pile has": case(
         p=pile(first={"site": lambda i: "creek"}, last={"extra": lambda i: 1.5, "date": lambda i: "2024-05-01"})),
     "fractions in a column named like an id": case(
         p=pile(first={"item": lambda i: f"x{i}", "NO": lambda i: i + 0.5})),
     "row numbers in the pile alone": case(p=pile(first={"nr": count})),
     "texts and dates among the examples": case(
-        "are left out: 'site', 'date'; keep one of numbers, or of yes and no, with --feature-column",
+        "not used: 'site', 'date'", "--feature-column",
         c=known(first={"site": lambda i: "creek"}, last={"date": lambda i: f"2024-05-{i + 1:02}"})),
-    "column of files": case("taken as the item name", **in_front("file", lambda i: f"{i}.jpg")),
-    "column of numbered paths": case("taken as the item name", **in_front("image_path", lambda i: i * 37 % 19)),
+    "column of files": case("; item name '", **in_front("file", lambda i: f"{i}.jpg")),
+    "column of numbered paths": case("; item name '", **in_front("image_path", lambda i: i * 37 % 19)),
     "names that several items have": case(
         "20 items of p.csv share their name with another, such as 'x0'", p=pile(first={"item": lambda i: f"x{i % 9}"})),
     "names that are missing": case(p=pile(first={"item": lambda i: ["", "0", "nan"][i % 3]})),
@@ -284,7 +284,7 @@ LABELLED = {
     "spreadsheet dates": case("'Date' of c.csv looks like a date", **in_front("Date", lambda i: 45000 + i * 7 % 31)),
     "texts as dates": case("'taken'", **in_front("taken", lambda i: f"2024-05-{i + 1:02}")),
     "dates in parquet": case(
-        "are left out", c=parquet(day=np.arange(18).astype("M8[D]")),
+        "not used: 'day'", c=parquet(day=np.arange(18).astype("M8[D]")),
         p=("p.parquet", columns(QUERY, day=np.arange(20).astype("M8[D]")))),
     "a whole number that differs in every row": case(
         "'area' of c.csv has another whole number in every row (0, 7, 14, …)", "--ignore-column",
@@ -292,8 +292,8 @@ LABELLED = {
     "row numbers ignored": case(**in_front("nr"), options="--ignore-column nr"),
     "id column kept as a feature": case(**both(names=["id", *COLUMNS[1:]]), options="--feature-column id"),
     # Labels.
-    "capital Label": case("'Label' of c.csv is taken as the label", c=known(label="Label")),
-    "label named class": case("'class' of c.csv is taken as the label", c=known(label="class")),
+    "capital Label": case("label 'Label'", c=known(label="Label")),
+    "label named class": case("label 'class'", c=known(label="class")),
     "label with blanks": case(c=known([f" {y} " for y in Y], label=" label ")),
     "label column in another case": case(c=known(label="Species"), options="--label-column species"),
     "pile with empty labels": case(p=pile(last={"label": lambda i: ""})),
@@ -404,7 +404,7 @@ LABELLED = {
         c=parquet(),
         p=("p.parquet", lambda path: write_parquet(path, columns(QUERY), {"pandas": '{"index_columns": 5}'}))),
     "parquet with a named index": case(
-        "'sheet' of p.parquet", c=parquet(),
+        "columns of p.parquet: item name 'sheet'", c=parquet(),
         p=("p.parquet", lambda path: write_parquet(
             path, columns(QUERY, sheet=np.arange(20) * 3), {"pandas": '{"index_columns": ["sheet"]}'}))),
     "parquet in a folder named like a partition": case(
@@ -748,12 +748,11 @@ def snapshot(folder):
     return found
 
 
-def labels_in(table):
-    before = csv.field_size_limit(10**9)
-    with table.open(newline="") as file:
-        found = [row["label"] for row in csv.DictReader(file)]
-    csv.field_size_limit(before)
-    return found
+def labels_in(path):
+    """The labels of the items, in the column that was added to the table of the user."""
+    table = read_table(path)
+    named = "new_label" if "new_label" in table.names else "label"
+    return table.values([table.names.index(named)])[0]
 
 
 def run(arguments, folder, monkeypatch, capsys):
@@ -798,7 +797,7 @@ def test_ids_and_columns_come_back_exactly(given, tmp_path, monkeypatch, capsys)
         assert run(["c.csv", given, "-o", output], tmp_path, monkeypatch, capsys)[0] == 0
         table = read_table(tmp_path / output)
         found = dict(zip(table.names, table.values(range(len(table.names))), strict=True))
-        assert found["item"] == ODD["id"]
+        assert found["id"] == ODD["id"]
         assert found["Größe in m²"] == ODD["Größe in m²"]
         assert found["a b" if "a b" in found else " a b"] == ODD[" a b"]
 
@@ -814,7 +813,7 @@ def test_ids_of_excel_keep_the_zeros_of_their_format_and_are_no_fractions(tmp_pa
     assert run(["c.csv", "p.xlsx"], tmp_path, monkeypatch, capsys)[0] == 0
     with (tmp_path / "out.csv").open() as file:
         rows = list(csv.DictReader(file))
-    assert [row["item"] for row in rows] == [f"{n:05d}" for n in range(123, 143)]
+    assert [row["id"] for row in rows] == [f"{n:05d}" for n in range(123, 143)]
     assert {(row["nr"], row["ok"]) for row in rows} == {("4026", "TRUE")}
 
 

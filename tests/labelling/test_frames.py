@@ -78,7 +78,7 @@ def test_a_frame_of_items_comes_back_as_its_kind_with_labels(make):
     assert column(labelled, "photo") == PHOTOS
     assert column(labelled, "label") == EXPECTED.labels.tolist() == NAMES[TRUTH].tolist()
     np.testing.assert_allclose(column(labelled, "probability"), EXPECTED.probabilities.max(1), rtol=1e-6)
-    assert len(column(labelled, "second_label")) == 5
+    assert len(column(labelled, "label_2")) == 5
     assert "label" not in set(items.column_names if hasattr(items, "column_names") else items.columns)
 
 
@@ -115,7 +115,7 @@ def test_items_of_no_class_have_a_probability_and_a_group():
         arrow(EXAMPLES, label=NAMES[LABELS]), polars_lists(far), estimator=Evidence(open_set=True), prefix="m_"
     )
     assert labelled.columns[1:] == [
-        f"m_{name}" for name in ("label", "probability", "second_label", "second_probability", "unknown", "group")
+        f"m_{name}" for name in ("label", "probability", "label_2", "probability_2", "unknown", "group")
     ]
     expected = Evidence(open_set=True).fit(EXAMPLES, NAMES[LABELS]).infer(far)
     assert labelled["m_label"][:3].to_list() == ["unknown"] * 3
@@ -279,7 +279,7 @@ def test_fiftyone_data_sets_give_features_and_take_labels(fiftyone_data):
     to_fiftyone(view, result)
     assert view.values("manyway.label") == result.labels.tolist()
     assert view.values("manyway.confidence") == pytest.approx(result.columns()["probability"].tolist())
-    assert view.values("manyway_second.label") == result.columns()["second_label"].tolist()
+    assert view.values("manyway_second.label") == result.columns()["label_2"].tolist()
     assert view.values("manyway_unknown") == pytest.approx(result.unknown.tolist())
     assert view.values("manyway_group") == result.unknown_groups.tolist()
 
@@ -315,3 +315,25 @@ def test_samples_without_an_embedding_or_a_label_are_counted():
 )
 def test_a_column_holds_lists_numbers_or_objects_that_are_neither(cells, lists):
     assert _holds_lists(pd.DataFrame({"a": cells}), "a") == lists
+
+
+@pytest.mark.parametrize("kind", ["pandas", "pyarrow", "polars"])
+def test_a_partly_labelled_frame_comes_back_whole(kind):
+    cells = {
+        "id": list("abcdef"),
+        "w": [0.0, 0.1, 5.0, 5.1, 0.2, 5.2],
+        "label": ["ant", "ant", "bee", "bee", None, None],
+    }
+    library = pytest.importorskip(kind)
+    table = library.table(cells) if kind == "pyarrow" else library.DataFrame(cells)
+    found = label_frame(table, features=["w"])
+    rows = (
+        found.to_pylist() if kind == "pyarrow" else found.to_dicts() if kind == "polars" else found.to_dict("records")
+    )
+    assert [row["id"] for row in rows] == list("abcdef")
+    assert [row["new_label"] for row in rows] == ["ant", "ant", "bee", "bee", "ant", "bee"]
+    assert rows[4]["new_probability"] > 0.5
+    assert not rows[0]["new_probability"] or rows[0]["new_probability"] != rows[0]["new_probability"]
+    assert {"new_label_2", "new_probability_2"} <= rows[0].keys()
+    with pytest.raises(InputError, match="Every row has a label in 'id'"):
+        label_frame(table, features=["w"], label="id")

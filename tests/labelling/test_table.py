@@ -12,7 +12,7 @@ import pytest
 from manyway import InputError
 from manyway.files.items import Items
 from manyway.files.opening import read_table
-from manyway.labelling.table import LevelAnswer, Row, write_rows, write_table
+from manyway.labelling.table import AnswerColumns, LevelAnswer, Row, write_rows, write_table
 
 ROWS = [
     Row("a.png", [("ant", 0.91234), ("bee", 0.08)], 0.25, 3, LevelAnswer("insects", 0.99, "class")),
@@ -42,20 +42,20 @@ def read(path):
 
 def test_columns_of_the_items_follow_the_answer_and_take_no_name_of_it(tmp_path):
     answers = [row._replace(answer=None) for row in ROWS]
-    assert write_table(tmp_path / "o.jsonl", answers, 2, items(CARRIED)) == []
+    assert write_table(tmp_path / "o.jsonl", answers, items(CARRIED), AnswerColumns(2)) == []
     header, rows = read(tmp_path / "o.jsonl")
     assert header == [*HEADER, "site", "given_given_label", "given_label", "height"]
     assert rows[0] == ["a.png", "ant", 0.9123, "bee", 0.08, "creek", "ant", 1, 48.137154]
-    write_table(tmp_path / "o.csv", answers, 2, items(CARRIED))
+    write_table(tmp_path / "o.csv", answers, items(CARRIED), AnswerColumns(2))
     assert read(tmp_path / "o.csv")[1][0][2:] == ["0.9123", "bee", "0.0800", "creek", "ant", "1", "48.137154"]
 
 
 @pytest.mark.parametrize("suffix", ["jsonl", "parquet", "xlsx"])
 def test_items_that_were_left_out_come_last_with_the_reason(suffix, tmp_path):
     three = [Row(row.item, [*row.best, ("cat", 0.01)], row.unknown, row.group, row.answer, row.number) for row in ROWS]
-    options = {"open_set": True, "at_levels": True}
+    columns = AnswerColumns(3, open_set=True, at_levels=True)
     cut = ("c.png", "it is cut off")
-    write_table(tmp_path / f"o.{suffix}", three, 3, items({"site": ["creek", "hill"]}, cut), **options)
+    write_table(tmp_path / f"o.{suffix}", three, items({"site": ["creek", "hill"]}, cut), columns)
     header, rows = read(tmp_path / f"o.{suffix}")
     answer = ["answer", "answer_probability", "level"]
     assert header == [*HEADER, "label_3", "probability_3", "unknown", "group", *answer, "note", "site"]
@@ -64,7 +64,7 @@ def test_items_that_were_left_out_come_last_with_the_reason(suffix, tmp_path):
     left_out = ["c.png", "", None, "", None, "", None, None, None, "", None, "", "skipped: it is cut off", None]
     assert rows[2] == [cell or empty if cell == "" else cell for cell in left_out]
     known = {"site": ["creek", "hill", "lake"]}  # what is known of them comes back too
-    write_table(tmp_path / f"more.{suffix}", three, 3, items(known, cut), **options)
+    write_table(tmp_path / f"more.{suffix}", three, items(known, cut), columns)
     assert read(tmp_path / f"more.{suffix}")[1][2][-2:] == ["skipped: it is cut off", "lake"]
 
 

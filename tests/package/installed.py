@@ -17,6 +17,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.package import pages
+
 ROOT = Path(__file__).parents[2]
 EXTRAS = "dask,images,plot,review,tables"  # those that the doctests need
 MEGABYTES = 4  # the embedded letters are 2.5 of them
@@ -140,6 +142,28 @@ def test_the_hint_of_a_missing_extra_installs_it_and_keeps_torch(items, python, 
     assert set(before) <= set(after), "a package was replaced"
     again = subprocess.run(words, cwd=tmp_path, env=own, capture_output=True, text=True)
     assert again.returncode == 0 or "cannot be read as an Excel file" in again.stderr
+
+
+@pytest.fixture(scope="module")
+def as_in_readme(wheel, tmp_path_factory) -> Path:
+    """The interpreter of a fresh environment with exactly the extras that the README installs."""
+    folder = tmp_path_factory.mktemp("readme")
+    run(sys.executable, "-m", "venv", folder, cwd=folder)
+    found = folder / "bin" / "python"
+    wanted = f"{wheel}[{pages.extras_of_readme()}]"
+    run(found, "-m", "pip", "install", "--quiet", "--constraint", ROOT / "constraints.txt", wanted, cwd=folder)
+    return found
+
+
+@pytest.mark.parametrize("page", pages.PAGES, ids=lambda page: page.stem)
+def test_every_command_and_example_of_the_first_pages_runs_after_the_readme_install(page, as_in_readme, tmp_path):
+    pages.make_material(tmp_path, page)
+    program = as_in_readme.with_name("manyway")
+    failed = [pages.try_command(program, command, tmp_path) for command in pages.commands(page)]
+    assert [what for what in failed if what] == []
+    for code in pages.blocks(page.read_text(encoding="utf-8"), "python"):
+        (tmp_path / "example.py").write_text(code, encoding="utf-8")
+        run(as_in_readme, "example.py", cwd=tmp_path)
 
 
 def test_the_quickstart_prints_its_table_and_draws_its_plot(with_extras, tmp_path):

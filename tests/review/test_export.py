@@ -16,9 +16,10 @@ from manyway.cli.review import picture_access
 from manyway.encoding.datasets.sources import open_source
 from manyway.encoding.datasets.texts import open_texts
 from manyway.errors import InputError
+from manyway.files import Known, TableOrigin
 from manyway.files.items import read_items
 from manyway.review.actions import Comment, Label, Unknown
-from manyway.review.data import TEXTS
+from manyway.review.data import TEXTS, ReviewData
 from manyway.review.export import export_examples, export_folders, export_labels
 
 
@@ -45,6 +46,26 @@ def test_labels_say_what_a_person_has_seen(reviewed, tmp_path):
     assert [row["reviewed"] for row in rows] == ["yes"] * 12 + ["no"] * 28
     assert {row["probability"] for row in rows[:12]} == {"1.0000"}
     assert all(row["label"] in (*CLASSES, "a/b: new") and row["label_2"] != row["label"] for row in rows[12:])
+
+
+def test_a_table_comes_back_with_the_answers_as_long_as_it_is_the_same(open_session, tmp_path):
+    path = tmp_path / "sheet.csv"
+    path.write_text("nr,\u00fcber\n" + "".join(f"{n:03},x\n" for n in range(42)), encoding="utf-8")
+    data = make_review()
+    rows = tuple(range(1, 41))
+    origin = TableOrigin(path, rows, known={0: Known("ant", "given")})
+    data = replace(data, items=replace(data.items, origin=origin))
+    session = open_session(data)
+    export_labels(session, tmp_path / "out.csv")
+    found = list(csv.DictReader((tmp_path / "out.csv").open(encoding="utf-8-sig")))
+    assert [row["nr"] for row in found] == [f"{n:03}" for n in range(42)]
+    assert (found[0]["label"], found[0]["note"], found[41]["label"]) == ("ant", "given", "")
+    suggested = session.chosen(0)[0]
+    assert found[1]["label"] == session.classes[suggested]
+    data.save(tmp_path)
+    assert ReviewData.load(tmp_path).items.origin == replace(origin, path=path.absolute())
+    path.write_text("nr\n")
+    assert ReviewData.load(tmp_path).items.origin is None
 
 
 def test_labels_of_unknown_items_are_those_of_label(open_session, tmp_path):

@@ -81,6 +81,7 @@ def make_jobs(suite: Suite, wishes: Wishes) -> tuple[list[Job], list[str]]:
     problem_of = cache(partial(refusal, sample_tasks))  # why no such task can be drawn
     jobs: dict[str, Job] = {}
     skipped: dict[str, None] = {}
+    seen: dict[str, set[str]] = {axis: set() for axis in wishes.only}
     without_support = False
     for block in suite.blocks:
         block = _adapt(block, wishes)
@@ -89,6 +90,9 @@ def make_jobs(suite: Suite, wishes: Wishes) -> tuple[list[Job], list[str]]:
         for experiment in block.experiments(tuned, lambda name: load(name).n_classes):
             # An axis that this experiment does not have is a parameter of another method: nothing is said about it.
             axes = experiment.axes
+            for axis in wishes.only:
+                if axis in axes:
+                    seen[axis].add(str(in_words(axis, axes[axis])))
             if any(str(in_words(axis, axes[axis])) not in kept for axis, kept in wishes.only.items() if axis in axes):
                 continue
             features = load(experiment.features)
@@ -113,6 +117,10 @@ def make_jobs(suite: Suite, wishes: Wishes) -> tuple[list[Job], list[str]]:
     if suite.blocks and not jobs:
         reason = f"the features cannot serve it ({next(iter(skipped))})" if skipped else "`only` keeps no experiment."
         raise InputError(f"Nothing of {suite.name} is left to run; {reason}")
+    for axis, wanted in wishes.only.items():
+        for value in wanted:
+            if value not in seen[axis]:
+                skipped[f"{axis}={value}: {suite.name} has no experiment with it"] = None
     return list(jobs.values()), list(skipped)
 
 
@@ -197,3 +205,5 @@ def _check_only(suite: Suite, wishes: Wishes) -> None:
     for axis in wishes.only:
         if axis not in known:
             raise InputError(f"{axis}=… in `only`: {suite.name} has no axis '{axis}'; {nearest(axis, known)}")
+    for method in wishes.only.get("method", ()):
+        get_method(method)  # an unknown one is an error that names the nearest

@@ -3,6 +3,7 @@
 import errno
 import os
 import sys
+import tempfile
 from functools import cache
 from pathlib import Path
 from typing import Annotated, Any
@@ -14,8 +15,9 @@ from typer.main import get_command
 import manyway
 from manyway import encoding
 from manyway.cli import bench, doctor, extract, judge, label, review, show, train
-from manyway.cli.console import OPTIONS, say, spell_streams, with_options
+from manyway.cli.console import OPTIONS, QUIET, say, spell_streams, with_options
 from manyway.cli.options import with_formats
+from manyway.cli.paths import local_path
 from manyway.errors import InputError
 
 
@@ -24,14 +26,18 @@ class _Command(TyperCommand):
 
     def invoke(self, ctx: Any) -> Any:
         OPTIONS.set(self.params)
-        paths = {name: value for name, value in ctx.params.items() if isinstance(value, Path)}
-        ctx.params.update({name: Path(os.path.expanduser(path)) for name, path in paths.items()})  # --output=~/a.csv
-        try:
-            if ctx.params.get("encoder"):
-                encoding.check_network(ctx.params["encoder"])
-            return super().invoke(ctx)
-        except InputError as error:
-            raise InputError(with_options(str(error), self.params)) from error
+        QUIET.set(bool(ctx.params.get("quiet") or ctx.params.get("as_json")))
+        with tempfile.TemporaryDirectory(prefix="manyway-") as folder:
+            try:
+                for name, value in ctx.params.items():
+                    if isinstance(value, Path):
+                        is_input = name not in ("output", "out")
+                        ctx.params[name] = local_path(value, Path(folder) if is_input else None)
+                if ctx.params.get("encoder"):
+                    encoding.check_network(ctx.params["encoder"])
+                return super().invoke(ctx)
+            except InputError as error:
+                raise InputError(with_options(str(error), self.params)) from error
 
     def name_formats(self) -> None:
         """Fill in the formats that the help names."""
@@ -57,7 +63,7 @@ manyway label --help says more, and manyway --help lists all commands."""
 app = typer.Typer(
     name="manyway",
     invoke_without_command=True,
-    add_completion=False,
+    add_completion=True,
     pretty_exceptions_enable=False,
     rich_markup_mode="rich",
 )
@@ -121,5 +127,6 @@ def main() -> None:
 
 
 def _stop(message: str, code: int) -> None:
+    QUIET.set(False)
     say(f"manyway: {' '.join(message.split())}", stderr=True)
     sys.exit(code)

@@ -50,6 +50,7 @@ def spell_streams() -> None:
             stream.reconfigure(errors="manyway.spell")
 
 
+QUIET: ContextVar[bool] = ContextVar("quiet", default=False)  # whether the running command prints errors only
 OPTIONS: ContextVar[Sequence[Any]] = ContextVar("options", default=())  # of the running command
 
 
@@ -97,7 +98,7 @@ def console(*, stderr: bool = False) -> Console:
     that is shown through it, such as the cells of a table, is printed as it is.
     """
     spell_streams()
-    return _Console(stderr=stderr, markup=False, emoji=False, highlight=False)
+    return _Console(stderr=stderr, markup=False, emoji=False, highlight=False, quiet=QUIET.get())
 
 
 def note(text: str) -> None:

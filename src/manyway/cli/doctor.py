@@ -27,6 +27,8 @@ FOR_DEVELOPERS = {"dev", "docs", "test"}  # extras that a user does not need
 VARIABLES = [f"MANYWAY_{name}" for name in ("DATA", "CACHE", "PLAIN", "DEBUG")]
 VARIABLES += ["OMP_NUM_THREADS", "CUDA_VISIBLE_DEVICES"]
 EXPECTED = 70  # of the 75 labels of the self-test
+_OF_ITS_OWN = {"fiftyone"}  # extras that want other versions of what the others have
+_WITHOUT = "without "  # how the words for an extra begin that is not complete
 _NEEDED = " is needed"  # how the words for a package end that is missing or too old
 
 
@@ -113,7 +115,7 @@ def _packages() -> tuple[dict[str, str], dict[str, str]]:
         found = {name: state for name, state in of(extra).items() if name not in required}
         lacking = ", ".join(name for name, state in found.items() if state.endswith(_NEEDED))
         has = ", ".join(f"{name} {state}" for name, state in found.items()) or "installed"
-        optional[extra] = f"without {lacking}: {install(extra)}" if lacking else has
+        optional[extra] = f"{_WITHOUT}{lacking}" if lacking else has
     return required, dict(sorted(optional.items()))
 
 
@@ -182,6 +184,9 @@ def _print(report: dict[str, Any]) -> None:
             for name, value in part.items():
                 table.add_row(f"manyway[{name}]" if title == "extras" else name, value)
             table.add_section()
+        elif title in _WORDS and "error" not in part:
+            name, in_words = _WORDS[title]
+            table.add_row(name, in_words(part))
         elif title != "problems":
             shown = [f"{name}: {value}" for name, value in part.items()] if isinstance(part, dict) else [str(part)]
             table.add_row(title.replace("_", "-"), "\n".join(shown))
@@ -190,3 +195,35 @@ def _print(report: dict[str, Any]) -> None:
         say(f"problem: {problem}", "bold red", stderr=True)
     if not report["problems"]:
         say("Everything that is required is installed and works.", "green")
+    extras = report["extras"].items()
+    lacking = [name for name, found in extras if found.startswith(_WITHOUT) and name not in _OF_ITS_OWN]
+    if lacking:
+        say(f"To install all that is optional and missing: {install(','.join(lacking))}")
+
+
+def _data_in_words(data: dict[str, Any]) -> str:
+    """What there is to say about data sets and the cache."""
+    there = f"in the folder {data['folder']}" if data["exists"] else f"(there is no folder {data['folder']})"
+    return f"{', '.join(data['found'])} {there}\nfeatures are kept in {data['cache']}"
+
+
+def _test_in_words(test: dict[str, Any]) -> str:
+    """What there is to say about the self-test."""
+    return f"{test['correct']} of {test['items']} labels are right, with {test['method']} on {test['device']}"
+
+
+def _gpu_in_words(gpu: dict[str, Any]) -> str:
+    """What there is to say about GPUs."""
+    if not gpu["devices"]:
+        build = "this torch has no CUDA" if gpu["cuda"] is None else "torch finds none that it can use"
+        return f"none ({build}); the CPU is used, with {gpu['threads']} thread{'s' * (gpu['threads'] > 1)}"
+    lines = [f"{one['name']}, {one['memory_gib']} GiB" for one in gpu["devices"]]
+    kernels = "fused code is used" if gpu["fused_kernels"] else "without fused code: triton is missing or too old"
+    return "\n".join([*lines, f"CUDA {gpu['cuda']}, {kernels}"])
+
+
+_WORDS: dict[str, tuple[str, Callable[[dict[str, Any]], str]]] = {
+    "gpu": ("GPU", _gpu_in_words),
+    "data": ("data", _data_in_words),
+    "self_test": ("self-test", _test_in_words),
+}

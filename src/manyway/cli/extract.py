@@ -60,7 +60,7 @@ def extract(
     screen = console(stderr=True)
     where = core.resolve_device(device)
     opened_encoder = encoding.open_encoder(encoder, device=where, backbone=backbone, say=screen.print)
-    opened = named_source(source, data) or encoding.open_for(opened_encoder, source, root)
+    opened = named_source(source, data) or encoding.open_for(opened_encoder, source, root, skip_empty=True)
     mean = None if base is None else encoding.base_mean_from(base, opened_encoder)
     with progress_bar(screen) as progress:
         task = progress.add_task(f"encoding {opened.title}", total=len(opened))

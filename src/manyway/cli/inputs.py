@@ -1,5 +1,6 @@
 """What ``label`` and ``review`` read: examples and items, or the scores of a classifier. It loads torch."""
 
+import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack
@@ -26,6 +27,7 @@ _DEFAULTS = {
 }
 
 
+_TRIED = 8  # items that say how long an encoder takes
 Read = tuple[files.Items, files.Items, files.Items | None]  # examples, items and class names
 
 
@@ -104,9 +106,16 @@ class Inputs:
             if path is not None:
                 text = getattr(sources.get("examples"), "text_column", "")
                 labelled = self.columns.labelled and what != "items"
-                options = replace(self.columns, like=(text,) if text else None, labelled=labelled)
+                options = replace(self._options(what), like=(text,) if text else None, labelled=labelled)
                 sources[what] = opening(path, options=options, need_labels=what != "items")
         return sources
+
+    def _options(self, what: str) -> files.Options:
+        """How to read a table. The labels of examples must be there, and the items help to find their column."""
+        if what != "examples" or self.labels is not None:
+            return self.columns
+        items = None if self.columns.labelled else files.columns_of(self.query, self.columns)
+        return replace(self.columns, find_label=True, columns_of_items=items)
 
     def read(self, device: torch.device) -> Read:
         """Read or encode examples, items and class names, and print what the reader guessed."""
@@ -129,16 +138,43 @@ class Inputs:
             examples = replace(examples, labels=names)
         if len(examples) == len({*(examples.labels or ("",))}):
             note("every class has one example, which cannot teach how sure to be: do not rely on the probabilities")
+        if self.columns.labelled is not None and items.origin is not None and examples.origin is not None:
+            known = examples.origin.labelled(examples.labels or (), examples.skipped)
+            items = replace(items, origin=replace(items.origin, known=known))
         if items.all_alike():
             note(f"all items in {self.query} have the same features; check the encoder or the file")
         return examples, items, named
+
+    def describe(self, device: torch.device) -> None:
+        """Say what would be read, with which columns and encoder, and about how long that would take."""
+        if self.encoder is None:
+            started = time.perf_counter()
+            examples, items, _ = self.read(device)
+            seconds = time.perf_counter() - started
+            for path, part in ((self.support, examples), (self.query, items)):
+                if path is not None and len(part):
+                    say(f"{path}: {len(part)} rows of {part.n_features} features")
+            say(f"Reading took {seconds:.1f} s; nothing was labelled or written.")
+            return
+        opened = encoding.open_encoder(self.encoder, device=device, say=partial(say, stderr=True))
+        sources = self.texts or self._sources(partial(encoding.open_for, opened))
+        for what, source in sources.items():
+            for remark in source.notes:
+                note(remark)
+            classes = f" of {len(source.class_names)} classes" if source.is_labelled else ""
+            say(f"{source.title}: {len(source)} {what}{classes}")
+        seconds = sum(map(len, sources.values())) * _seconds_per_item(opened, sources["items"])
+        say(f"Encoding with {self.encoder} takes about {_in_words(seconds)} where nothing is kept of an earlier run.")
+        say("Nothing was labelled or written.")
 
     def _features(self) -> Read:
         named = None if self.class_names is None else files.read_items(self.class_names, self.columns)
         # Of a partly labelled table the items are the other rows.
         blank = replace(self.columns, labelled=None if self.columns.labelled is None else False)
         beside = None if self.support is None else files.open_beside(self.query, blank)
-        columns = replace(self.columns, beside=beside)
+        theirs = beside.names if beside is not None and self.columns.labelled is None else None
+        wanted = self.labels is None
+        columns = replace(self.columns, beside=beside, find_label=wanted, columns_of_items=theirs)
         examples = _no_examples(named) if self.support is None else files.read_items(self.support, columns)
         items = files.read_items(self.query, blank, like=examples, beside=beside)
         self._check_columns(examples.header, items.header)
@@ -190,6 +226,25 @@ class Inputs:
         for name in filter(None, (asked.item_column, asked.text_column, *asked.ignore_columns, *asked.feature_columns)):
             if headers and all(files.find_column(header, name) is None for header in headers):
                 raise InputError(f"There is no column '{name}'; {nearest(name, headers[-1])}")
+
+
+def _seconds_per_item(opened: encoding.Encoder, source: encoding.Source) -> float:
+    """How long it takes to encode an item, by the first few."""
+    first = encoding.first_items(source, _TRIED)
+    started = time.perf_counter()
+    encoding.encode(first, opened, skip_bad=True)
+    return (time.perf_counter() - started) / len(first)
+
+
+def _in_words(seconds: float) -> str:
+    """A duration for people.
+
+    >>> _in_words(0.4), _in_words(90), _in_words(9000)
+    ('a second', '90 seconds', '150 minutes')
+    """
+    if seconds < 1.5:
+        return "a second"
+    return f"{seconds:.0f} seconds" if seconds < 100 else f"{seconds / 60:.0f} minutes"
 
 
 def _check_sheet(columns: files.Options, paths: Iterable[Path | None]) -> None:
@@ -250,6 +305,10 @@ class ScoreInputs(NamedTuple):
             note(f"each class of {self.scores.name} has a score of its own: one is chosen; --several allows more")
         for remark in (*scores.notes, *(() if examples is None else examples.notes)):
             note(remark)
+        expected = None if self.expect is None else files.read_expected(self.expect, scores)
+        if expected is not None:
+            for remark in expected.notes:
+                note(remark)
         return labelling.scores_batch(
             scores,
             place,
@@ -258,8 +317,16 @@ class ScoreInputs(NamedTuple):
             kind=None if self.kind == "auto" else self.kind,
             class_prior=None if self.class_prior is None else files.read_class_prior(self.class_prior),
             levels=None if self.taxonomy is None else labelling.read_taxonomy(self.taxonomy),
-            expected=None if self.expect is None else files.read_expected(self.expect, scores),
+            expected=None if expected is None else expected.likely,
         )
+
+    def describe(self, device: torch.device) -> None:
+        """Say what would be read."""
+        with self.batch(labelling.Place(device)) as batch:
+            say(f"{self.scores}: scores of {len(batch.items)} items for {len(batch.classes)} classes")
+            if batch.n_labelled:
+                say(f"{batch.n_labelled} of the labels are known")
+        say("Nothing was labelled or written.")
 
     def check_target(self, output: Path | None, form: str, *, overwrite: bool) -> Path:
         """Where the answers go, after checking that nothing of value is replaced."""

@@ -1,9 +1,12 @@
 """``manyway label`` and ``manyway methods``."""
 
+from __future__ import annotations
+
+import tempfile
+from contextlib import AbstractContextManager, ExitStack
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, NamedTuple
 
 import typer
 from rich.padding import Padding
@@ -11,9 +14,15 @@ from rich.table import Table
 
 from manyway import files, labelling
 from manyway.cli.console import console, note
-from manyway.cli.options import command, may_replace
+from manyway.cli.options import command, may_replace, show_all_help
 from manyway.errors import InputError
 from manyway.methods import DEFAULT_METHOD, METHODS, get_method
+
+if TYPE_CHECKING:
+    from rich.status import Status
+
+    from manyway.cli.inputs import Inputs, ScoreInputs
+    from manyway.core import Solution
 
 
 @command
@@ -51,6 +60,10 @@ def label(
     form: Annotated[str | None, typer.Option("--format")] = None,
     media: Path | None = None,
     batch_by: str | None = None,
+    quiet: Annotated[bool, typer.Option("--quiet", "-q")] = False,
+    as_json: Annotated[bool, typer.Option("--json")] = False,
+    dry_run: bool = False,
+    help_all: Annotated[bool, typer.Option("--help-all", is_eager=True, callback=show_all_help)] = False,
 ) -> None:
     """Label a batch of items from a few labelled examples of many classes.
 
@@ -66,9 +79,19 @@ def label(
     --encoder. Features are kept, so that the next run encodes only new pictures or texts.
 
     A single table of which some rows have a label holds both: these rows are the examples, and the others are the
-    items, which alone are written.
+    items. A table comes back with all its rows and columns, and the labels after them.
 
     [bold]Examples:[/bold]
+
+        manyway label catalogue/ photos/
+
+        manyway label intents.csv tickets.xlsx --min-confidence 0.8
+
+        manyway label sheet.xlsx --label-column species
+
+        manyway label --scores predictions.json
+
+    [bold]More examples:[/bold]
 
     Label photos from their features, and leave uncertain labels empty:
 
@@ -78,23 +101,21 @@ def label(
 
         manyway label herbarium.csv sheets.csv --label-column species --item-column file -o labels.parquet
 
-    One table that is partly labelled, in the column `species`:
-
-        manyway label sheet.xlsx --label-column species
-
     Photos of which some may be of none of the classes in the catalogue:
 
         manyway label catalogue.npz photos.npz --open-set
 
-    Pictures, with the default encoder, and with one that was trained by `manyway train`:
+    Pictures, with an encoder that was trained by `manyway train`:
 
-        manyway label catalogue/ photos/
         manyway label catalogue/ photos/ --encoder runs/birds/best.safetensors
 
-    Texts, with the default encoder, and with one that is downloaded:
+    Texts, with an encoder that is downloaded:
 
-        manyway label intents.csv tickets.txt
         manyway label intents.csv tickets.txt --encoder sentence-transformers:all-mpnet-base-v2
+
+    Standard input, and the labels as JSON on standard output:
+
+        cat tickets.csv | manyway label intents.csv - --json
 
     Texts of classes that have a name and no example:
 
@@ -136,63 +157,161 @@ def label(
         Afterwards look at the labels on a local web page; saved in the folder `review`.
     """
     from manyway.cli.inputs import Inputs, ScoreInputs
-    from manyway.cli.review import DEFAULT_FOLDER, check_review, features_data, run_review, scores_data
-    from manyway.cli.summary import print_summary
+    from manyway.cli.review import check_review
     from manyway.methods.evidence.from_scores import SEVERAL
 
-    columns = (label_column, item_column, ignore_columns or (), feature_columns or ())
-    options = files.Options(*columns, text_column=text_column, sheet=sheet, skip_bad=skip_bad)
-    in_blocks = get_method(method).in_blocks is not None
+    options = files.Options(
+        label_column=label_column,
+        item_column=item_column,
+        ignore_columns=ignore_columns or (),
+        feature_columns=feature_columns or (),
+        text_column=text_column,
+        sheet=sheet,
+        skip_bad=skip_bad,
+    )
     if review:
         check_review(method, dask, several=several or kind == SEVERAL)
     overwrite = may_replace(output, overwrite)
     status = console(stderr=True).status("reading …")
-    place = labelling.Place(device, dask, in_blocks, lambda n: status.update(f"labelling with {method}, pass {n} …"))
+    place = labelling.Place(
+        device=device,
+        dask=dask,
+        in_blocks=get_method(method).in_blocks is not None,
+        progress=lambda number: status.update(f"labelling with {method}, pass {number} …"),
+    )
+    source: ScoreInputs | Inputs
     if scores is not None:
         _refuse({"ITEMS": query, "--class-names": class_names, "--encoder": encoder}, _FOR_FEATURES)
-        kind = SEVERAL if several else kind
-        given = ScoreInputs(scores, support, labels, kind, options, class_prior, taxonomy, at_least, media, expect)
-        paths, source, form = given.paths, None, labelling.find_format(form, output)
-        table = given.check_target(output, form, overwrite=overwrite)
-        made = given.batch(place)
+        source = ScoreInputs(
+            scores=scores,
+            examples=support,
+            labels=labels,
+            kind=SEVERAL if several else kind,
+            columns=options,
+            class_prior=class_prior,
+            taxonomy=taxonomy,
+            at_least=at_least,
+            media=media,
+            expect=expect,
+        )
     else:
         others = {"--class-prior": class_prior, "--expect": expect, "--media": media}
         _refuse({**others, "--batch-by": batch_by, "--several": several or None}, _FOR_SCORES)
-        form = labelling.find_format(form, output)
         if support is None:
             raise InputError("There is nothing to label; give EXAMPLES and ITEMS, or --scores of a classifier.")
         source = Inputs.of(support, query, labels, class_names, encoder, options, not no_cache)
-        paths = source.paths
-        endings = labelling.check_back(form, source.query, output)
-        table = labelling.check_table(output, paths, overwrite=overwrite, endings=endings)
+    wishes = Wishes(
+        method=method,
+        top=top,
+        min_confidence=min_confidence,
+        at_least=at_least,
+        open_set=open_set,
+        batch_by=batch_by,
+        taxonomy=taxonomy,
+    )
+    if dry_run:
+        source.describe(place.where)
+        return
+    with ExitStack() as stack:
+        if as_json and output is None:
+            folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="manyway-")))
+            output = folder / DEFAULT_JSON
+        _run(source, wishes, Output(output, form, overwrite, as_json=as_json, review=review), place, status)
+
+
+DEFAULT_JSON = "labels.jsonl"  # a file that nobody sees, where the labels go to standard output
+
+
+class Wishes(NamedTuple):
+    """How to label."""
+
+    method: str
+    top: int
+    min_confidence: float
+    at_least: float | None
+    open_set: bool
+    batch_by: str | None
+    taxonomy: Path | None
+
+
+class Output(NamedTuple):
+    """Where the labels go."""
+
+    path: Path | None
+    form: str | None
+    overwrite: bool
+    as_json: bool
+    review: bool
+
+
+def _run(source: ScoreInputs | Inputs, wishes: Wishes, output: Output, place: labelling.Place, status: Status) -> None:
+    """Read, label and write."""
+    from manyway.cli.inputs import Inputs
+    from manyway.cli.review import DEFAULT_FOLDER, features_data, run_review, scores_data
+    from manyway.cli.summary import print_summary, summary_json
+
+    read = None
+    made: AbstractContextManager[labelling.Batch]
+    form = labelling.find_format(output.form, output.path)
+    if isinstance(source, Inputs):
+        table = labelling.check_table(
+            output.path,
+            source.paths,
+            overwrite=output.overwrite,
+            endings=labelling.check_back(form, source.query, output.path),
+            suffix=labelling.default_suffix(source.query),
+        )
         read = source.read(place.where)
         made = labelling.features_batch(read[0], read[1], place, class_names=read[2])
+    else:
+        table = source.check_target(output.path, form, overwrite=output.overwrite)
+        made = source.batch(place)
+    target = files.Output(table)
+    rows: list[labelling.Row] = []
     with made as batch:
-        if source is None:
+        if read is None:
             labelling.check_format(form, labelling.scores_of(batch), table)
-        else:
-            if taxonomy is not None:
-                batch = replace(batch, levels=labelling.read_taxonomy(taxonomy))
+        elif isinstance(source, Inputs):
+            if wishes.taxonomy is not None:
+                batch = replace(batch, levels=labelling.read_taxonomy(wishes.taxonomy))
             if form == labelling.INPUT:
                 batch = labelling.with_origin(batch, source.query)
         with status:
-            status.update(f"labelling {len(batch.items)} items with {method} …")
-            if batch_by is None:
-                solution = labelling.solve_batch(batch, method, open_set=open_set)
+            status.update(f"labelling {len(batch.items)} items with {wishes.method} …")
+            solution = _solve(batch, wishes)
+            summary = labelling.write_labels(
+                batch,
+                solution,
+                target,
+                top=wishes.top,
+                min_confidence=wishes.min_confidence,
+                at_least=wishes.at_least,
+                inputs=source.paths,
+                form=form,
+                each=rows.append if output.as_json else None,
+            )
+        if output.as_json:
+            typer.echo(summary_json(summary, rows))
+        else:
+            print_summary(summary, wishes.at_least)
+        if output.path is None and table.stem != labelling.DEFAULT_OUTPUT.stem:
+            usual = labelling.DEFAULT_OUTPUT.with_suffix(table.suffix)
+            note(f"{usual} is another file, or was changed; it stays as it is (`overwrite` replaces it)")
+        if output.review:
+            if isinstance(source, Inputs):
+                assert read is not None
+                data = features_data(source, read, open_set=wishes.open_set)
             else:
-                groups = labelling.groups_of(labelling.scores_of(batch), batch_by)
-                solution = labelling.solve_groups(batch, groups, method, open_set=open_set)
-            write = partial(labelling.write_labels, batch, solution, table, inputs=paths, form=form)
-            summary = write(top=top, min_confidence=min_confidence, at_least=at_least)
-        print_summary(summary, at_least)
-        if output is None and table != labelling.DEFAULT_OUTPUT:
-            note("labels.csv is another file, or was changed; it stays as it is (`overwrite` replaces it)")
-        if review:
-            if source is None:
-                data = scores_data(batch, Path(str(scores)).name, open_set=open_set)
-            else:
-                data = features_data(source, read, open_set=open_set)
+                data = scores_data(batch, source.scores.name, open_set=wishes.open_set)
             run_review(data, DEFAULT_FOLDER, first=solution)
+
+
+def _solve(batch: labelling.Batch, wishes: Wishes) -> Solution:
+    """Label all items together, or those of each group."""
+    if wishes.batch_by is None:
+        return labelling.solve_batch(batch, wishes.method, open_set=wishes.open_set)
+    groups = labelling.groups_of(labelling.scores_of(batch), wishes.batch_by)
+    return labelling.solve_groups(batch, groups, wishes.method, open_set=wishes.open_set)
 
 
 _FOR_FEATURES = "is for features; leave it out with --scores."

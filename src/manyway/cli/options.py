@@ -17,6 +17,14 @@ skip_bad
 class_names : FILE
     One vector per class, such as the text embedding of its name: a feature file with labels, or a file of texts if the
     encoder reads texts. Classes then need no examples.
+help_all
+    Show all options and more examples, and stop.
+quiet
+    Print nothing but errors.
+as_json
+    Print one JSON object with the summary and the labels. A file is then written only where -o names one.
+dry_run
+    Say what would be read, with which columns and encoder, and about how long it would take; label nothing.
 labels
     Labels of the examples if EXAMPLES has none: one per line, the column of a csv, or .npy. With --scores: a table with
     the columns item and label.
@@ -29,18 +37,6 @@ no_cache
 open_set
     Whether items may be of none of the classes. They are then labelled `unknown`, and the table says which of them
     belong together.
-label_column : NAME
-    The column of labels in a table. Default: found by its name.
-item_column : NAME
-    The column of item names in a table. Default: `item`, or an id column.
-ignore_columns : NAME
-    A column of a table that is no feature; may be repeated.
-feature_columns : NAME
-    A column that is a feature although it does not look so; may be repeated.
-text_column : NAME
-    The column of texts in a table. Default: found by what is in it.
-sheet : NAME
-    The sheet of an Excel file: its name or number. Default: the first that looks like a table.
 features
     A feature file (.safetensors, .npz) to use instead of those the suite names.
 tasks
@@ -58,6 +54,21 @@ name
 metric
     Show this metric, for example accuracy, calibration or n_present; repeat it for several. Default: as the suite says,
     else accuracy.
+
+Columns of a table
+------------------
+label_column : NAME
+    The column of labels in a table. Default: found by its name, or by what is in it.
+item_column : NAME
+    The column of item names in a table. Default: `item`, or an id column.
+ignore_columns : NAME
+    A column of a table that is no feature; may be repeated.
+feature_columns : NAME
+    A column that is a feature although it does not look so; may be repeated.
+text_column : NAME
+    The column of texts in a table. Default: found by what is in it.
+sheet : NAME
+    The sheet of an Excel file: its name or number. Default: the first that looks like a table.
 
 Scores of a classifier
 ----------------------
@@ -109,6 +120,15 @@ if TYPE_CHECKING:
     from rich.progress import Progress
 
 F = TypeVar("F", bound=Callable[..., Any])
+# The options that the help of a command with very many of them shows; --help-all shows the others too.
+COMMON = {
+    "label": (
+        *("output", "overwrite", "review", "open_set", "min_confidence", "encoder", "scores", "label_column"),
+        *("text_column", "skip_bad", "help_all"),
+    )
+}
+WHOLE_HELP: dict[str, str] = {}  # of each command, by its name
+_MORE = "[bold]More examples:[/bold]"
 _SHARED = {
     name: (entry, None if title == "Parameters" else title)
     for title, section in doc_sections(__doc__ or "").items()
@@ -133,12 +153,26 @@ def command(function: F) -> F:
         info = copy(given) or (typer.Option() if by_name else typer.Argument())
         if kind is bool and info.default is ...:
             info.default = f"--{name.replace('_', '-')}"  # and no --no-…
+        info.hidden = by_name and function.__name__ in COMMON and name not in COMMON[function.__name__]
         entry, info.rich_help_panel = {**_SHARED, **own}.get(name, ("", None))
         first, _, text = entry.partition("\n")
         info.metavar, info.help = first.partition(" : ")[2] or None, " ".join(text.split())
         function.__annotations__[name] = Annotated[kind, info]
-    function.__doc__ = re.sub(r"(?<=\S)\n(?=\S)", " ", sections[""])  # the terminal breaks the lines of a paragraph
+    text = re.sub(r"(?<=\S)\n(?=\S)", " ", sections[""])  # the terminal breaks the lines of a paragraph
+    WHOLE_HELP[function.__name__] = text
+    function.__doc__ = text.partition(_MORE)[0].rstrip()
     return function
+
+
+def show_all_help(context: typer.Context, wanted: bool) -> None:
+    """Print the help of a command with all its options and examples."""
+    if not wanted:
+        return
+    for parameter in context.command.params:
+        parameter.hidden = False  # type: ignore[attr-defined]
+    context.command.help = WHOLE_HELP[str(context.command.name)]
+    typer.echo(context.command.get_help(context))
+    raise typer.Exit
 
 
 def with_formats(text: str) -> str:

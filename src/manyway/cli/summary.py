@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import json
 from collections import Counter
+from collections.abc import Sequence
+from dataclasses import asdict
+from typing import Any
 
 from rich.table import Table
 
@@ -11,6 +15,7 @@ from manyway.cli.console import console, note, say
 
 _SHOWN = 15
 _GROUPS = 5
+_AS_IT_IS = 0.9  # scores that are sharpened less than this stay about as they are
 
 # How features are compared, where that is not how embeddings are.
 _FIRST_STEPS = {
@@ -22,22 +27,13 @@ _FIRST_STEPS = {
 
 def print_summary(summary: labelling.Summary, at_least: float | None = None) -> None:
     """Print which classes are present, in which proportions, how certain the labels are, and what was learned."""
-    table = Table(box=None)
-    table.add_column("class")
-    estimated = summary.n_present is not None
-    for column in ("items", "share", "mean probability", *(["is present"] if estimated else [])):
-        table.add_column(column, justify="right")
-    for found in summary.present[:_SHOWN]:
-        confidence = "–" if found.confidence is None else f"{found.confidence:.2f}"
-        present = [] if found.presence is None else [f"{_bar(found)} {_percent(found.presence):>4}"]
-        table.add_row(_name(found), str(found.items), f"{found.proportion:.1%}", confidence, *present)
     n_found = sum(found.items > 0 for found in summary.present)
     line = f"{n_found} of {summary.n_classes} classes found in {_items(summary.n_items)}"
     if summary.n_present is not None:
         low, high = summary.n_present
         line += f"; {low if low == high else f'{low} to {high}'} {'is' if high == 1 else 'are'} estimated to occur"
     say(f"{line}:")
-    console().print(table)
+    console().print(_table(summary))
     if rest := summary.present[_SHOWN:]:
         listed = ", ".join(_name(found) for found in rest if found.verdict == "present")
         say(f"… and {len(rest)} more{', of which present █: ' * bool(listed)}{listed}.")
@@ -45,7 +41,8 @@ def print_summary(summary: labelling.Summary, at_least: float | None = None) -> 
         say(_listed(summary))
     if summary.n_unknown is not None:
         say(_unknown(summary))
-    say(f"Labels have probability {summary.mean_confidence:.2f} on average.")
+    if summary.n_present is not None:
+        say(f"Labels have probability {summary.mean_confidence:.2f} on average.")
     if summary.least:
         verb = "is" if summary.below == 1 else "are"
         say(f"{_items(summary.below)} {verb} below {summary.least:g}: without a label.")
@@ -56,6 +53,46 @@ def print_summary(summary: labelling.Summary, at_least: float | None = None) -> 
     say(f"Written to {summary.output}.")
     for remark in summary.notes:
         note(remark)
+
+
+def summary_json(summary: labelling.Summary, rows: Sequence[labelling.Row]) -> str:
+    """The summary and the labels as one JSON object."""
+    totals = asdict(summary)
+    totals["present"] = [found._asdict() for found in summary.present]
+    totals["unknown_groups"] = [group._asdict() for group in summary.unknown_groups]
+    totals["output"] = None if summary.output is None else str(summary.output)
+    labels = []
+    for row in rows:
+        (name, probability), *others = row.best
+        found: dict[str, Any] = {"item": row.item, "label": name, "probability": round(probability, 4)}
+        for rank, (other, chance) in enumerate(others, 2):
+            found |= {f"label_{rank}": other, f"probability_{rank}": round(chance, 4)}
+        if row.unknown is not None:
+            found |= {"unknown": round(row.unknown, 4), "group": row.group}
+        if row.answer is not None:
+            found |= {"answer": row.answer.name, "level": row.answer.level}
+        labels.append(found)
+    return json.dumps({"summary": totals, "labels": labels}, ensure_ascii=False)
+
+
+def _table(summary: labelling.Summary) -> Table:
+    """A row per class. A method that does not estimate what occurs has no probabilities to speak of."""
+    table = Table(box=None)
+    table.add_column("class")
+    estimated = summary.n_present is not None
+    numbers = ["items", "share"]
+    if estimated:
+        numbers += ["mean probability", "is present"]
+    for column in numbers:
+        table.add_column(column, justify="right")
+    for found in summary.present[:_SHOWN]:
+        share = found.proportion if estimated else found.items / max(summary.n_items, 1)
+        cells = [_name(found), str(found.items), f"{share:.1%}"]
+        if estimated:
+            cells.append("–" if found.confidence is None else f"{found.confidence:.2f}")
+            cells.append(f"{_bar(found)} {_percent(found.presence or 0.0):>4}")
+        table.add_row(*cells)
+    return table
 
 
 def _name(found: labelling.ClassSummary) -> str:
@@ -74,7 +111,7 @@ def _listed(summary: labelling.Summary) -> str:
     count = Counter(found.verdict for found in summary.present)
     number, more = count["present"], count["possible"]
     verb = "is" if more == 1 else "are"
-    line = f"No class can be listed as present, so that at most 5 % of a list are absent; {more} {verb} possible ▒"
+    line = f"No class is certain; {more} {verb} possible ▒"
     if number:
         line = f"{number} class{'es are' if number > 1 else ' is'} present █ (at most 5 % of such a list are absent on "
         line += "average)" + (f", {more} more {verb} possible ▒" if more else "")
@@ -117,6 +154,15 @@ def _percent(share: float) -> str:
     return "<1%" if 0 < share < 0.005 else f"{share:.0%}"
 
 
+def _sharpness(temperature: float) -> str:
+    """What was done to the scores of a classifier, in words."""
+    if temperature < _AS_IT_IS:
+        return "The classifier was less sure than it could be: its scores were sharpened"
+    if temperature > 1 / _AS_IT_IS:
+        return "The classifier was too sure of itself: its scores were softened"
+    return "The classifier was as sure as it should be"
+
+
 def _learned(found: labelling.Summary, at_least: float | None) -> list[str]:
     """Sentences about what the batch and labelled items taught, and about answers of other ranks."""
     lines, temperature = [], found.learned.get("temperature")
@@ -126,7 +172,7 @@ def _learned(found: labelling.Summary, at_least: float | None) -> list[str]:
     if temperature is not None:
         number = found.n_labelled
         helped = f"{number} labelled item{'s' * (number > 1)} helped" if number else "labelled items would help"
-        lines.append(f"The scores have the temperature {temperature:.2f}; {helped}.")
+        lines.append(f"{_sharpness(temperature)}; {helped}.")
     if at_least is not None:
         levels = dict(found.levels)
         without = levels.pop("", 0)

@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from manyway.core import presence as occurring
+from manyway.core.arguments import fits, shown
 from manyway.core.blocks import Answered, Reading, TopK, shares, top, whole
 from manyway.core.presence import DEFAULT_RATE, Counting, Tally, tally
 from manyway.errors import InputError, optional
@@ -298,8 +299,8 @@ class Solution:
         return [classes[n:most] for classes, n, most in self._by_presence(error_rate)]
 
     def _by_presence(self, error_rate: float | None) -> list[tuple[Tensor, int, int]]:
-        if error_rate is not None and not 0 < error_rate < 1:
-            raise InputError(f"error_rate is {error_rate}; it must be between 0 and 1, for example 0.05.")
+        if not fits(error_rate, float | None) or (error_rate is not None and not 0 < error_rate < 1):
+            raise InputError(f"error_rate is {shown(error_rate)}; it must be between 0 and 1, for example 0.05.")
         cost = torch.where(self.tallied.doubt.isfinite().any(-1), self.counting.scores_cost, self.counting.list_cost)
         return occurring.by_presence(self.presence, cost, error_rate)
 
@@ -347,14 +348,14 @@ class Solution:
         Returns
         -------
         pandas.DataFrame
-            Columns ``task``, ``query``, ``label``, ``probability``, ``second_label``, ``second_probability``, and
+            Columns ``task``, ``query``, ``label``, ``probability``, ``label_2``, ``probability_2``, and
             ``unknown`` where the method has one.
 
         Examples
         --------
         >>> from manyway import Tasks, solve
         >>> tasks = Tasks.from_arrays([[[0.0], [5.0]]], [[0, 1]], [[[0.1], [4.8]]])
-        >>> solve("simpleshot", tasks).to_frame()[["task", "query", "label", "second_label"]].values.tolist()
+        >>> solve("simpleshot", tasks).to_frame()[["task", "query", "label", "label_2"]].values.tolist()
         [[0, 0, 0, 1], [0, 1, 1, 0]]
         """
         pandas = optional("pandas", "tables", "to_frame")
@@ -433,9 +434,9 @@ def best_two(probabilities: Tensor, unknown: Tensor | None = None) -> dict[str, 
     first = rows.argmax(-1, keepdim=True)  # the lowest class wins a tie, as in `labels`; topk does not promise that
     others = rows.scatter(1, first, -1.0)
     columns = {}
-    for rank, chosen in (("", first), ("second_", others.argmax(-1, keepdim=True))):
-        columns[f"{rank}label"] = chosen.squeeze(1).numpy()
-        columns[f"{rank}probability"] = rows.gather(1, chosen).squeeze(1).numpy()
+    for rank, chosen in (("", first), ("_2", others.argmax(-1, keepdim=True))):
+        columns[f"label{rank}"] = chosen.squeeze(1).numpy()
+        columns[f"probability{rank}"] = rows.gather(1, chosen).squeeze(1).numpy()
     return columns if unknown is None else {**columns, "unknown": unknown.detach().cpu().numpy()}
 
 

@@ -12,6 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from manyway.core.arguments import refuse_type
 from manyway.core.blocks import Pile
 from manyway.core.validation import as_features, as_labels, moderate, shaped
 from manyway.errors import InputError
@@ -166,6 +167,7 @@ class Tasks:
         query = as_features(query, "query")
         if query.ndim > 1 and (query.shape[0] == 0 or query.shape[1] == 0):
             raise InputError("There is no query to label; give at least one task with at least one query.")
+        refuse_type("Tasks", "n_classes", n_classes, int | None)
         tasks = _checked(support, support_labels, query, base_mean, n_classes, class_features).with_known(known)
         if query_labels is None:
             return tasks

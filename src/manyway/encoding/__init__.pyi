@@ -20,10 +20,13 @@ from .encoders import PACKAGED as PACKAGED
 from .encoders import PICTURES_AND_TEXTS as PICTURES_AND_TEXTS
 from .encoders import encodes_texts as encodes_texts
 from .encoders import open_encoder as open_encoder
+from .extraction import Encoder as Encoder
 from .extraction import base_mean_from as base_mean_from
 from .extraction import cache_for as cache_for
+from .extraction import encode as encode
 from .extraction import encode_items as encode_items
 from .extraction import extract as extract
+from .extraction import first_items as first_items
 from .extraction import open_for as open_for
 from .extraction import part_for as part_for
 from .extraction import remarks as remarks

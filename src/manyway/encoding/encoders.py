@@ -132,7 +132,7 @@ def installed_encoders() -> dict[str, str]:
     """Every kind of encoder, and whether it can be used on this machine and without a network."""
 
     def state(installed: bool, remark: str, extra: str) -> str:
-        return f"installed, {remark}" if installed else f"missing: {install(extra)}"
+        return f"installed, {remark}" if installed else f"missing: it comes with manyway[{extra}]"
 
     packaged = {name: state(each.installed(), "works offline", each.extra) for name, each in PACKAGED.items()}
     checkpoint = f"a file ({', '.join(CHECKPOINT_SUFFIXES)}), works offline"

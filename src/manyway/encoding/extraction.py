@@ -48,12 +48,19 @@ def remarks(skipped: Remarks, notes: Remarks) -> Iterator[str]:
 
 
 def open_for(
-    encoder: Encoder, path: AnyPath, root: AnyPath | None = None, options: Options = AUTO, *, need_labels: bool = True
+    encoder: Encoder,
+    path: AnyPath,
+    root: AnyPath | None = None,
+    options: Options = AUTO,
+    *,
+    need_labels: bool = True,
+    skip_empty: bool = False,
 ) -> Source:
     """Open what an encoder can read at a path: texts for a text encoder, pictures for an image encoder.
 
     A model that reads both gets texts where the path holds texts. ``root`` is the folder of the pictures of a table;
-    ``options`` name the columns of a table of texts. For ``need_labels`` see ``open_source``.
+    ``options`` name the columns of a table of texts. For ``need_labels`` see ``open_source``; ``skip_empty`` leaves out
+    rows without a text.
     """
     path = Path(path)
     kind = likely_kind(path, options)
@@ -61,7 +68,7 @@ def open_for(
         hint = "choose an `encoder` of pictures, or of pictures and texts if there are class names"
         raise InputError(f"{path} holds pictures, which {encoder.name} cannot read; {hint}.")
     if isinstance(encoder, TextEncoder) or (kind == TEXTS and encoder.texts is not None):
-        return open_texts(path, options, need_labels=need_labels)
+        return open_texts(path, options, need_labels=need_labels, skip_empty=skip_empty)
     if kind == TEXTS and path.is_file():
         hint = f"choose an `encoder` of texts or, for names of pictures, one of both, such as {PICTURES_AND_TEXTS}"
         raise InputError(f"{path} holds texts, which {encoder.name} cannot read; {hint}.")
@@ -82,6 +89,15 @@ def cache_for(encoder: Encoder, say: Callable[[str], None] = lambda sentence: No
     """The features that an encoder of one kind (see `part_for`) has computed before, see `FeatureCache`."""
     of_kind = ("pictures", encoder.preprocess.to_meta()) if isinstance(encoder, ImageEncoder) else ("texts", None)
     return FeatureCache([_DECODING, of_kind[0], encoder.name, encoder.weights, of_kind[1]], say=say)
+
+
+def first_items(source: Source, count: int) -> Source:
+    """The first few items of a source."""
+    count = min(count, len(source))
+    some: dict[str, Any] = {"names": source.names[:count], "labels": source.labels[:count], "left_out": ()}
+    if isinstance(source, TextSource):
+        some |= {"texts": source.texts[:count], "items": source.items and source.items[:count]}
+    return replace(source, **some)
 
 
 def encode(
@@ -214,12 +230,14 @@ def encode_items(
     refuse_lost_class(source, encoded)
     classes = tuple(source.class_names[labels[row]] for row in encoded.rows) if source.is_labelled else None
     called, notes = [source.names[row] for row in encoded.rows], (*source.notes, *remarks((), encoded.notes))
-    damaged = encoded.skipped[: len(encoded.skipped) - len(source.left_out)]
-    rows = [*encoded.rows, *(source.names.index(name) for name, _ in damaged)]
-    rows += range(len(source), len(source) + len(source.left_out))
+    read = set(encoded.rows)
+    damaged = [row for row in range(len(source)) if row not in read]
+    left_out = range(len(source), len(source) + len(source.left_out))
+    rows = [*encoded.rows, *damaged, *left_out]
     carried = {name: [cells[row] for row in rows if row < len(cells)] for name, cells in source.carried.items()}
     about = encoded.features, classes, called, encoder.base_mean
-    items = Items(*about, skipped=encoded.skipped, notes=notes, carried=carried)
+    origin = None if source.origin is None else source.origin.take(rows)
+    items = Items(*about, skipped=encoded.skipped, notes=notes, carried=carried, origin=origin)
     if not isinstance(source, TextSource):
         return items
     # Texts are all encoded. Without a name, a text is called by itself.

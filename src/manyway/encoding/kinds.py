@@ -1,5 +1,6 @@
 """What an input holds: features, pictures or texts. It decides which encoder is needed where none is named."""
 
+import re
 from collections import Counter
 from collections.abc import Collection, Sequence
 from itertools import islice
@@ -14,6 +15,9 @@ from manyway.errors import InputError
 FEATURES, PICTURES, TEXTS = "features", "pictures", "texts"
 _LOOKED_AT = 1000  # files of a folder
 _SOUNDS = frozenset({".aif", ".aiff", ".flac", ".m4a", ".mp3", ".ogg", ".opus", ".wac", ".wav", ".wma"})
+_NEARLY_ALL = 0.9  # of the rows have a text, where texts are meant,
+_SENTENCE = 3  # with so many words on average
+_REMARKS = re.compile(r"(.*[_\-. ])?(notes?|remarks?|comments?|bemerkung(en)?|anmerkung(en)?|kommentare?|remarques?)")
 _MANY = 16  # so many columns of measurements are features, whatever texts stand beside them
 
 
@@ -107,8 +111,9 @@ def _kind_of_table(path: Path, options: files.Options, expected: str | None) -> 
     left_out = {files.find_column(names, name) for name in chosen}
     free = [at for at, name in enumerate(names) if at not in left_out and not files.is_label(name)]
     numbers = [at for at in free if _are_numbers(table, at)]
-    text, _ = files.find_text(table, options, left_out.union(numbers))
-    text = None if text is None or not files.words_in(table, text) else text
+    text = files.find_text(table, options, left_out.union(numbers)).at
+    if text is not None and not files.words_in(table, text):
+        text = None
     paths = [at for at in free if names[at].strip().lower() in PATH_COLUMNS]
     paths = [at for at in paths if all(Path(str(cell)).suffix.lower() in IMAGE_SUFFIXES for cell in table.sample(at))]
     possible = {TEXTS: text is not None or not (numbers or paths), FEATURES: bool(numbers), PICTURES: bool(paths)}
@@ -121,11 +126,31 @@ def _kind_of_table(path: Path, options: files.Options, expected: str | None) -> 
         raise InputError(f"{path} has {both}; leave one of them out with `ignore_columns`.")
     # Whole numbers beside a text are its number, date or priority; others may be what is measured.
     measured = [names[at] for at in numbers if not all(map(files.is_whole, table.sample(at)))]
+    if _are_remarks(table, text):
+        return FEATURES if numbers else TEXTS
+    if _are_sentences(table, text) and len(measured) < _MANY:
+        return TEXTS
     if 0 < len(measured) < _MANY:
         both = f"texts (column '{names[text]}') and columns of numbers ({files.listed(measured, 3)})"
         hint = f"choose the texts with `text_column`, or leave '{names[text]}' out with `ignore_columns`"
         raise InputError(f"{path} has {both}; {hint}.")
     return FEATURES if measured else TEXTS
+
+
+def _are_remarks(table: files.Table, at: int) -> bool:
+    """Whether texts are remarks, by the name of their column, or because some rows only have one."""
+    if _REMARKS.fullmatch(table.names[at].strip().casefold()):
+        return True
+    cells = table.sample(at)
+    filled = [cell for cell in cells if not files.missing(cell)]
+    return 2 * len(filled) < len(cells)
+
+
+def _are_sentences(table: files.Table, at: int) -> bool:
+    """Whether nearly every row has a text of some words: tickets, whatever numbers stand beside them."""
+    cells = table.sample(at)
+    filled = [cell for cell in cells if not files.missing(cell)]
+    return len(filled) >= _NEARLY_ALL * len(cells) and files.words_in(table, at) >= _SENTENCE
 
 
 def _are_numbers(table: files.Table, at: int) -> bool:

@@ -10,15 +10,26 @@ import numpy as np
 import torch
 from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.exceptions import ConvergenceWarning as SklearnConvergenceWarning
+from sklearn.metrics import accuracy_score
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, validate_data
 from torch import Tensor
 
 from manyway.core import Solution, Tasks, mapped
-from manyway.errors import ConvergenceWarning, InputError
+from manyway.errors import ConvergenceWarning, InputError, nearest
 from manyway.estimators.from_solver import OWN_PARAMETERS, constructor, documentation
 from manyway.estimators.inference import Inference
-from manyway.estimators.values import known_places, like, named, read_features, read_labels, read_vectors, to_numpy
+from manyway.estimators.values import (
+    in_one_sentence,
+    is_given,
+    known_places,
+    like,
+    named,
+    read_features,
+    read_labels,
+    read_vectors,
+    to_numpy,
+)
 from manyway.methods import Method, get_method
 
 Classifier = TypeVar("Classifier", bound="TransductiveClassifier")
@@ -112,8 +123,10 @@ class TransductiveClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mi
             X, y = vectors[:0], labels[:0]
             self.n_features_in_ = vectors.shape[-1]
         else:
-            X, y = validate_data(self, read_features(X), read_labels(y), dtype=[np.float64, np.float32], copy=True)
-            check_classification_targets(y)
+            with in_one_sentence():
+                wanted: dict[str, Any] = {"dtype": [np.float64, np.float32], "copy": True}
+                X, y = validate_data(self, read_features(X), read_labels(y), **wanted)
+                check_classification_targets(y)
         self._method.check(self._params())
         self.classes_, self.support_labels_ = np.unique(y, return_inverse=True)
         if vectors is not None and labels is not None:
@@ -193,6 +206,45 @@ class TransductiveClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mi
         """
         return like(self._answer(self._tasks(X)).probabilities[0], X)
 
+    def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
+        """The share of the rows of X that get the right label, all rows taken together.
+
+        Parameters
+        ----------
+        X : array of shape [q, d]
+            The features of the queries.
+        y : array of shape [q]
+            Their true labels.
+        sample_weight : array of shape [q], optional
+            How much each row counts.
+
+        Returns
+        -------
+        float
+        """
+        predicted = to_numpy(self.predict(X))
+        with in_one_sentence():
+            return float(accuracy_score(to_numpy(y), predicted, sample_weight=to_numpy(sample_weight)))
+
+    def set_params(self: Classifier, **params: Any) -> Classifier:
+        """Change parameters; one that there is not is an error that names the nearest.
+
+        Parameters
+        ----------
+        **params
+            Parameters by name.
+
+        Returns
+        -------
+        self
+        """
+        known = self.get_params(deep=True)
+        unknown = next((name for name in params if name not in known), None)
+        if unknown is not None:
+            raise InputError(f"Invalid parameter: {type(self).__name__} has no '{unknown}'; {nearest(unknown, known)}")
+        super().set_params(**params)
+        return self
+
     def _forget(self) -> None:
         """Forget earlier batches of a stream; only ``Evidence`` remembers any."""
 
@@ -239,8 +291,9 @@ class TransductiveClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mi
     def _tasks(self, X: Any, known: Mapping[int, Any] | None = None) -> Tasks:
         """One task, with the rows of X as queries, some of which have known labels."""
         check_is_fitted(self)
-        query = validate_data(self, read_features(X), reset=False, dtype=[np.float64, np.float32])
-        given = known_places(known, self.classes_, len(query))[None] if known else None
+        with in_one_sentence():
+            query = validate_data(self, read_features(X), reset=False, dtype=[np.float64, np.float32])
+        given = known_places(known, self.classes_, len(query))[None] if is_given(known) else None
         arrays = self.support_[None], self.support_labels_[None], query[None], self.base_mean_
         tasks = Tasks.from_arrays(*arrays, n_classes=len(self.classes_), class_features=self._vectors, known=given)
         return tasks.to(X.device) if isinstance(X, Tensor) else tasks

@@ -7,13 +7,15 @@ from typing import Any
 import numpy as np
 import torch
 from sklearn.base import BaseEstimator, ClassifierMixin
+from sklearn.metrics import accuracy_score
 from sklearn.utils.validation import check_is_fitted
 from torch import Tensor
 
-from manyway.core import Solution, Tasks
+from manyway.core import Solution, Tasks, as_features, shaped
+from manyway.core.arguments import fits, shown
 from manyway.errors import InputError
 from manyway.estimators import Inference
-from manyway.estimators.values import known_places, like, named
+from manyway.estimators.values import in_one_sentence, is_given, known_places, like, named, to_numpy
 from manyway.methods import METHODS
 from manyway.methods.evidence.from_scores import KINDS, SEVERAL, log_odds, log_posteriors, without_prior
 
@@ -149,23 +151,53 @@ class EvidenceFromScores(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         """
         return like(self._solve(X).probabilities[0], X)
 
+    def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
+        """The share of the rows of X that get the right label, all rows taken together.
+
+        Parameters
+        ----------
+        X : array of shape [q, k]
+            The scores of the items.
+        y : array of shape [q]
+            Their true labels.
+        sample_weight : array of shape [q], optional
+            How much each row counts.
+
+        Returns
+        -------
+        float
+        """
+        predicted = to_numpy(self.predict(X))
+        with in_one_sentence():
+            return float(accuracy_score(to_numpy(y), predicted, sample_weight=to_numpy(sample_weight)))
+
+    def _per_class(self, values: Any, name: str) -> Tensor:
+        """One number per class."""
+        return shaped(as_features(values, name), (len(self.classes_),), name, "give one number per class")
+
     def _posteriors(self, values: Tensor) -> Tensor:
-        if self.kind not in (*KINDS, SEVERAL):
-            raise InputError(f"kind is {self.kind!r}; choose one of {', '.join((*KINDS, SEVERAL))}.")
+        if not fits(self.kind, str) or self.kind not in (*KINDS, SEVERAL):
+            raise InputError(f"kind is {shown(self.kind)}; choose one of {', '.join((*KINDS, SEVERAL))}.")
         if values.shape[1] != len(self.classes_):
             raise InputError(f"The scores have {values.shape[1]} columns for {len(self.classes_)} classes.")
         if self.kind == SEVERAL:
             return log_odds(values)
-        prior = torch.ones(len(self.classes_)) if self.class_prior is None else torch.as_tensor(self.class_prior)
+        prior = torch.ones(len(self.classes_))
+        if self.class_prior is not None:
+            prior = self._per_class(self.class_prior, "class_prior")
+            if not bool((prior > 0).all()):
+                raise InputError(
+                    "class_prior has a number that is not positive; a classifier never answers such a class."
+                )
         return without_prior(log_posteriors(values, self.kind), prior)
 
     def _solve(self, X: Any, known: Mapping[int, Any] | None = None) -> Solution:
         check_is_fitted(self, "classes_")
         values = self._posteriors(_tensor(X))
-        given = known_places(known, self.classes_, len(values))[None] if known else None
+        given = known_places(known, self.classes_, len(values))[None] if is_given(known) else None
         support, labels = (values[:0], None) if self.labelled_ is None else self.labelled_
         rows, labels = support[None].to(values), None if labels is None else labels[None].to(values.device)
-        expected = None if self.expect is None else torch.tensor(self.expect, dtype=values.dtype)
+        expected = None if self.expect is None else self._per_class(self.expect, "expect").to(values)
         scores, several = values[None], self.kind == SEVERAL
         tasks = Tasks.from_scores(scores, support=rows, support_labels=labels, expectation=expected, several=several)
         limits = {"concentration": self.concentration, "max_iter": self.max_iter, "tol": self.tol}

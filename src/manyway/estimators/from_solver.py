@@ -3,6 +3,7 @@
 import inspect
 from typing import Any
 
+from manyway.core.arguments import refuse_unknown
 from manyway.methods import Method
 from manyway.methods._table.parameters import doc_entries, doc_sections
 
@@ -25,6 +26,7 @@ def constructor(cls: type, method: Method) -> Any:
     signature = inspect.Signature([itself, base_mean, *(solver[name] for name in method.parameters), *unknown])
 
     def __init__(self: Any, **params: Any) -> None:
+        refuse_unknown(cls.__name__, signature, params)
         bound = signature.bind(self, **params)
         bound.apply_defaults()
         for name, value in bound.arguments.items():

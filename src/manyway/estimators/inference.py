@@ -1,5 +1,6 @@
 """What an estimator has found for one batch of queries."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -15,6 +16,7 @@ from manyway.estimators.values import like, to_numpy
 # What is handed back in the array type of the queries.
 _ARRAYS = ["probabilities", "proportions", "prototypes", "objective", "presence"]
 _ARRAYS += ["unknown", "unknown_groups", "unknown_medoids"]
+_SHOWN = 10  # rows of a table in a notebook
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -184,7 +186,7 @@ class Inference:
         Returns
         -------
         pandas.DataFrame
-            Columns ``label``, ``probability``, ``second_label``, ``second_probability``, and ``unknown`` and ``group``
+            Columns ``label``, ``probability``, ``label_2``, ``probability_2``, and ``unknown`` and ``group``
             where the method has them. Where the label says that a query is unknown, ``probability`` is that of being
             unknown, and the most probable class comes second.
 
@@ -192,7 +194,7 @@ class Inference:
         --------
         >>> from manyway import SimpleShot
         >>> result = SimpleShot().fit([[0.0, 1.0], [1.0, 0.0]], ["ant", "bee"]).infer([[0.1, 1.0], [1.0, 0.2]])
-        >>> result.to_frame()[["label", "second_label"]].values.tolist()
+        >>> result.to_frame()[["label", "label_2"]].values.tolist()
         [['ant', 'bee'], ['bee', 'ant']]
         """
         return optional("pandas", "tables", "to_frame").DataFrame(self.columns())
@@ -209,16 +211,16 @@ class Inference:
         >>> from manyway import SimpleShot
         >>> result = SimpleShot().fit([[0.0, 1.0], [1.0, 0.0]], ["ant", "bee"]).infer([[0.1, 1.0], [1.0, 0.2]])
         >>> list(result.columns())
-        ['label', 'probability', 'second_label', 'second_probability']
+        ['label', 'probability', 'label_2', 'probability_2']
         """
         unknown = None if self.unknown is None else torch.as_tensor(self.unknown)
         columns = best_two(torch.as_tensor(self.probabilities), unknown)
-        for name in ("label", "second_label"):
+        for name in ("label", "label_2"):
             columns[name] = self.classes[columns[name]]
         if self.unknown_groups is not None:
             columns["group"] = to_numpy(self.unknown_groups)
             for name, answer in (("label", to_numpy(self.labels)), ("probability", columns["unknown"])):
-                columns[f"second_{name}"] = np.where(columns["group"] < 0, columns[f"second_{name}"], columns[name])
+                columns[f"{name}_2"] = np.where(columns["group"] < 0, columns[f"{name}_2"], columns[name])
                 columns[name] = np.where(columns["group"] < 0, columns[name], answer)
         return columns
 
@@ -245,7 +247,49 @@ class Inference:
         table = pandas.DataFrame({"class": self.classes, **estimates, "items": counts})
         return table.sort_values("presence", ascending=False, kind="stable", ignore_index=True)
 
+    def _repr_html_(self) -> str:
+        """A notebook shows a sentence, and tables of the classes that occur and of the first queries."""
+        from markupsafe import Markup
+
+        low, high = self.n_present_interval
+        number = str(low) if low == high else f"{low} to {high}"
+        listed = dict.fromkeys(self.present(), "present") | dict.fromkeys(self.possible(), "possible")
+        order = np.argsort(-to_numpy(self.presence), kind="stable")
+        classes = [
+            (name, listed[name], f"{float(self.presence[k]):.0%}", f"{float(self.proportions[k]):.1%}")
+            for k, name in ((k, self.classes[k]) for k in order)
+            if name in listed
+        ]
+        columns = self.columns()
+        queries = [
+            [row, *(f"{cell:.2f}" if isinstance(cell, float) else cell for cell in cells)]
+            for row, cells in enumerate(zip(*(values[:_SHOWN].tolist() for values in columns.values()), strict=True))
+        ]
+        sentence = f"{len(self.labels)} queries, {len(self.classes)} possible classes; {number} are estimated to occur."
+        more = len(self.labels) - len(queries)
+        return str(
+            Markup("<p>{}</p>").format(sentence)
+            + _html_table(("class", "verdict", "is present", "share"), classes[:_SHOWN])
+            + _html_table(("query", *columns), queries)
+            + (Markup("<p>… and {} more; to_frame() has all.</p>").format(more) if more else Markup(""))
+        )
+
     def __repr__(self) -> str:
         found = shapes(self, ("labels", "probabilities", "prototypes", "objective"))
         number = f"n_present={self.n_present:.1f} ± {self.n_present_sd:.1f}"
         return f"Inference({found}, n_iter={self.n_iter}, converged={self.converged}, {number})"
+
+
+def _html_table(header: Sequence[str], rows: Sequence[Sequence[Any]]) -> Any:
+    """A table for a notebook; whatever stands in its cells is text."""
+    from markupsafe import Markup
+
+    def line(cells: Sequence[Any], kind: str) -> Any:
+        open_tag = Markup(f"<{kind}>")
+        close_tag = Markup(f"</{kind}>")
+        inside = Markup("").join(open_tag + str(cell) + close_tag for cell in cells)
+        return Markup("<tr>") + inside + Markup("</tr>")
+
+    head = Markup("<thead>") + line(header, "th") + Markup("</thead>")
+    body = Markup("<tbody>") + Markup("").join(line(row, "td") for row in rows) + Markup("</tbody>")
+    return Markup("<table>") + head + body + Markup("</table>")

@@ -1,15 +1,16 @@
 """From the arrays and labels of users to what scikit-learn and the solvers can check, and back."""
 
-from collections.abc import Hashable, Mapping
+from collections.abc import Hashable, Iterator, Mapping
+from contextlib import contextmanager
 from numbers import Integral
-from typing import Any
+from typing import Any, TypeGuard
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from manyway.core import Solution, describe_rows
-from manyway.errors import InputError
+from manyway.errors import InputError, InputTypeError
 
 
 def like(value: Tensor, X: Any) -> Any:
@@ -23,6 +24,23 @@ def named(solution: Solution, classes: Any, X: Any) -> Any:
     if isinstance(X, Tensor) and np.issubdtype(names.dtype, np.number):
         return torch.as_tensor(names, device=X.device)
     return names
+
+
+@contextmanager
+def in_one_sentence() -> Iterator[None]:
+    """What scikit-learn or NumPy says about arrays that cannot be used, as an InputError on one line."""
+    try:
+        yield
+    except InputError:
+        raise
+    except (TypeError, ValueError, OverflowError) as error:
+        kind = InputTypeError if isinstance(error, TypeError) else InputError
+        raise kind(" ".join(str(error).split())) from error
+
+
+def is_given(known: Any) -> TypeGuard[Mapping[int, Any]]:
+    """Whether there are known labels; what is no mapping is refused later."""
+    return known is not None and not (isinstance(known, Mapping) and not known)
 
 
 def known_places(known: Mapping[int, Any], classes: Any, n_query: int) -> Tensor:

@@ -11,6 +11,7 @@ import numpy as np
 import torch
 
 from manyway.core import Solution, Tasks, side_by_side
+from manyway.core.arguments import checks_arguments, shown
 from manyway.errors import InputError, named
 from manyway.evaluation.metrics import METRICS, Count, Metric, Values, find_summary
 from manyway.evaluation.review import review
@@ -98,6 +99,7 @@ class Evaluation:
         return summary.of(values[metric.name], self.sizes)
 
 
+@checks_arguments
 def evaluate(
     method: str | Callable[..., Solution] | Any,
     features: FeatureSet,
@@ -268,7 +270,9 @@ def _solver(method: Any, params: Mapping[str, Any], with_probabilities: bool) ->
         return lambda tasks: fit_and_predict(method, tasks, with_probabilities), name
     if callable(method) and not isinstance(method, type):
         return method, getattr(method, "__name__", "the function")
-    raise InputError(f"The method is {method!r}; give a name, a function or an estimator object with fit and predict.")
+    raise InputError(
+        f"The method is {shown(method)}; give a name, a function or an estimator object with fit and predict."
+    )
 
 
 def _unlike_training(method: Any, params: Mapping[str, Any], features: FeatureSet, spec: TaskSpec) -> str | None:

@@ -1,6 +1,8 @@
 from .arrays import FORMAT as FORMAT
 from .arrays import plain as plain
 from .arrays import refuse_same_classes as refuse_same_classes
+from .columns import Roles as Roles
+from .columns import columns_of as columns_of
 from .columns import find_item as find_item
 from .columns import find_label as find_label
 from .columns import find_text as find_text
@@ -15,7 +17,10 @@ from .columns import remarks_on_classes as remarks_on_classes
 from .columns import remarks_on_items as remarks_on_items
 from .columns import words_in as words_in
 from .contents import Contents as Contents
+from .expected import Expected as Expected
+from .expected import read_expected as read_expected
 from .files import AnyPath as AnyPath
+from .files import Output as Output
 from .files import atomic_write as atomic_write
 from .files import cache_folder as cache_folder
 from .files import check_input as check_input
@@ -46,9 +51,10 @@ from .opening import read_rows as read_rows
 from .opening import read_table as read_table
 from .options import AUTO as AUTO
 from .options import Options as Options
+from .origin import Known as Known
+from .origin import TableOrigin as TableOrigin
 from .score_files import read_answers as read_answers
 from .score_files import read_class_prior as read_class_prior
-from .score_files import read_expected as read_expected
 from .score_files import read_item_labels as read_item_labels
 from .score_files import read_scores as read_scores
 from .score_files import with_media as with_media

@@ -5,9 +5,9 @@ import unicodedata
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Sequence
 from contextlib import suppress
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -16,7 +16,18 @@ from manyway.files.contents import Contents
 from manyway.files.formats.registry import is_table
 from manyway.files.opening import read_table
 from manyway.files.options import AUTO, Options
-from manyway.files.tables import LABEL_NAMES, TEXT_NAMES, IsHeader, Part, Table, find_column, missing, plain
+from manyway.files.origin import TableOrigin
+from manyway.files.tables import (
+    LABEL_NAMES,
+    SAMPLE,
+    TEXT_NAMES,
+    IsHeader,
+    Part,
+    Table,
+    find_column,
+    missing,
+    plain,
+)
 from manyway.files.text import is_filled, is_number, listed, numbers_of_people
 
 _PERHAPS_LABELS = ("species", "taxon", "topic", "kategorie", "klasse", "art", "catégorie", "classe", "categoría")
@@ -31,6 +42,8 @@ _DATE = re.compile(r"\d{1,4}([-/.])\d{1,2}\1\d{1,4}([ T]\d.*)?|\d{1,2}:\d\d(:\d.
 _NUMBERS = re.compile(
     r"(.*[_\-. ])?(nr|no|#|num|number|numéro|número|key|code|barcode|accession|serial|voucher)\.?|.*nummer"
 )
+_SHORT_FOR_NUMBER = re.compile(r".*[_\-. ](nr|no|num|nº|n°|#)\.?|(nr|no)\.|nr|#")  # NO alone is a gas
+_MOSTLY_NEXT = 0.5  # numbers count something if at least this share of them follows the one before
 _DATES = re.compile(r"(.*[_\-. ])?(date|datum|timestamp|date[_ ]?time)")
 _TIMES = re.compile(r"(.*[_\-. ])?(time|zeit|uhrzeit|year|jahr|month|monat|day|tag|hour|stunde)")
 _PLACES = re.compile(r"(.*[_\-. ])?(lat|latitude|lon|lng|longitude|easting|northing)([_\-. ].*)?")
@@ -43,6 +56,8 @@ _MANY = 20  # rows, from which on a single column that rises throughout numbers 
 _WHOLE = re.compile(r"\s*[-+]?\d*\s*")
 _PART = re.compile(r"\s*(-|0?[.,]|\d+(\.\d+)?e-)", re.IGNORECASE)
 _WORDS = 2  # texts have at least this many words on average
+_WORDS_OF_A_CLASS = 5  # and the name of a class has hardly more than so many words,
+_LETTERS_OF_A_CLASS = 50  # or letters
 Numbers = np.ndarray[Any, Any]
 
 
@@ -112,10 +127,10 @@ def is_label(name: str) -> bool:
     return name.strip().casefold() in LABEL_NAMES
 
 
-def find_label(path: Path, names: Sequence[str], options: Options) -> tuple[int | None, str | None]:
-    """The position of the label column, and a remark where it was guessed."""
+def named_label(path: Path, names: Sequence[str], options: Options) -> int | None:
+    """The position of the label column, by its name alone."""
     if options.label_column is not None:
-        return find_column(names, options.label_column), None
+        return find_column(names, options.label_column)
     features = {*(options.like or ()), *options.feature_columns, *options.ignore_columns}
     alike = [at for at, name in enumerate(names) if is_label(name) and name not in features]
     exact = [at for at in alike if names[at].strip().casefold() == "label"] or alike
@@ -123,13 +138,72 @@ def find_label(path: Path, names: Sequence[str], options: Options) -> tuple[int 
         perhaps = [at for at, name in enumerate(names) if name.strip().casefold() in _PERHAPS_LABELS]
         exact = [at for at in perhaps if len(perhaps) == 1 and names[at] not in features]
     if len(alike) > 1 and options.like is None:
-        which = f"could be the label: {listed([names[at] for at in alike])}; say which with `label_column`"
-        others = "leave the others out with `ignore_columns` or keep them with `feature_columns`"
-        raise InputError(f"{path} has several columns that {which}, and {others}.")
-    if not exact:
-        return None, None
-    name = names[exact[0]]
-    return exact[0], None if name == "label" else f"column '{name}' of {path.name} is taken as the label"
+        raise _several_labels(path, [names[at] for at in alike])
+    return exact[0] if exact else None
+
+
+def find_label(path: Path, table: Table, options: Options) -> int | None:
+    """The position of the label column: by its name or, where one must be there, by what is in it.
+
+    A column of labels has few short texts, which repeat themselves. In a partly labelled table some of its cells are
+    empty; in labelled examples it is the column that the items do not have.
+    """
+    if table.label is not None:
+        return table.label
+    found = named_label(path, table.names, options)
+    wanted = options.find_label or options.labelled is not None
+    if found is not None or options.label_column is not None or not wanted:
+        return found
+    taken = {find_column(table.names, name) for name in (*options.ignore_columns, *options.feature_columns)}
+    taken |= {find_column(table.names, name) for name in (options.item_column, options.text_column) if name}
+    free = [at for at, name in enumerate(table.names) if at not in taken and name.strip() and not is_id(name)]
+    texts = [at for at in free if not _are_measured(table.sample(at))]
+    if options.labelled is not None:
+        perhaps = [at for at in texts if _are_partly_filled(cells := table.values([at])[0]) and _are_kinds(cells)]
+    else:
+        perhaps = [at for at in texts if _are_kinds(table.sample(at))]
+        theirs = options.columns_of_items
+        if theirs is not None:
+            new = [at for at in texts if find_column(theirs, table.names[at]) is None]
+            short = [at for at in new if words_in(table, at) <= _WORDS_OF_A_CLASS]
+            perhaps = [at for at in perhaps if at in new] or (short if len(short) == 1 else perhaps)
+    if len(perhaps) > 1:
+        raise _several_labels(path, [table.names[at] for at in perhaps])
+    return perhaps[0] if perhaps else None
+
+
+def _several_labels(path: Path, names: Sequence[str]) -> InputError:
+    which = f"could be the label: {listed(names)}; say which with `label_column`"
+    others = "leave the others out with `ignore_columns` or keep them with `feature_columns`"
+    return InputError(f"{path} has several columns that {which}, and {others}.")
+
+
+def _filled(cells: Iterable[Any]) -> list[Any]:
+    """The cells that hold something."""
+    return [cell for cell in cells if not missing(cell) and str(cell).strip().casefold() not in _PERHAPS_MISSING]
+
+
+def _are_measured(cells: Sequence[Any]) -> bool:
+    """Whether most cells are numbers or dates, or lists of numbers."""
+    filled = _filled(cells)
+    odd = sum(not isinstance(cell, str) or is_number_like(cell) or _DATE.fullmatch(cell) is not None for cell in filled)
+    return 2 * odd > len(filled)
+
+
+def _are_partly_filled(cells: Sequence[Any]) -> bool:
+    return 0 < len(_filled(cells)) < len(cells)
+
+
+def _are_kinds(cells: Sequence[Any]) -> bool:
+    """Whether cells are a few short texts that repeat themselves, as names of classes do.
+
+    >>> _are_kinds(["ant", "bee", "ant", "", "bee"]), _are_kinds(["T-1", "T-2", "T-3", "T-4"])
+    (True, False)
+    """
+    filled = [str(cell).strip() for cell in _filled(cells)]
+    kinds = {*filled}
+    letters = sum(map(len, filled)) / max(1, len(filled))
+    return 2 <= len(kinds) <= len(filled) / 2 and letters <= _LETTERS_OF_A_CLASS
 
 
 def open_table(path: Path, options: Options, is_header: IsHeader | None = None) -> Table:
@@ -137,7 +211,7 @@ def open_table(path: Path, options: Options, is_header: IsHeader | None = None) 
     table = read_table(path, is_header, sheet=options.sheet)
     if options.labelled is None:
         return table
-    label, _ = find_label(path, table.names, options) if table.named else (None, None)
+    label = find_label(path, table, options) if table.named else None
     if label is None:
         wanted, among = options.label_column, f"of labels among {listed(table.names)}"
         hint = nearest(wanted, table.names) if wanted else "name it with `label_column`, or give a file of items too."
@@ -153,18 +227,81 @@ def open_table(path: Path, options: Options, is_header: IsHeader | None = None) 
     words = {str(cell).strip() for cell, empty in zip(cells, blank, strict=True) if empty and is_filled(cell)}
     rest = f"the other {sum(blank)}{f', which say {listed(sorted(words))},' if words else ''} the items"
     table.notes.append(f"rows of {path.name} with a label in '{name}' are the examples, {rest}")
-    return Part(table, rows, [at for at in range(len(table.names)) if at != label or options.labelled])
+    part = Part(table, rows, [at for at in range(len(table.names)) if at != label or options.labelled])
+    part.label = label if options.labelled else None
+    return part
 
 
-def find_item(table: Table, options: Options, taken: Collection[int | None]) -> tuple[int | None, str | None]:
-    """The position of the column of item names, and a remark where it was guessed.
+class Found(NamedTuple):
+    """A column that was found by what is in it, and the others that could have been meant."""
+
+    at: int | None = None
+    others: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Roles:
+    """Which columns of a table are used for what, and the others that could have been meant."""
+
+    label: str | None = None
+    item: str | None = None
+    text: str | None = None
+    features: Sequence[str] = ()
+    unused: Sequence[str] = ()
+    other_items: Sequence[str] = ()
+    other_texts: Sequence[str] = ()
+
+    @property
+    def is_clear(self) -> bool:
+        """Whether the names of the columns say it all, so that nothing was guessed."""
+        usual = self.label in (None, "label") and self.item in (None, "item") and self.text in (None, "text")
+        return usual and not self.unused
+
+    def line(self, name: str) -> list[str]:
+        """One sentence for the user about the columns of a file; none where nothing was guessed.
+
+        >>> Roles(label="Art", features=["width"], unused=["site"]).line("a.csv")
+        ["columns of a.csv: label 'Art'; feature 'width'; not used: 'site' (change it with `label_column`, \
+`feature_columns`, `ignore_columns`)"]
+        """
+        if self.is_clear:
+            return []
+        parts = []
+        options = []
+        if self.label is not None:
+            parts.append(f"label {quoted(self.label)}")
+            options.append("label_column")
+        if self.text is not None:
+            parts.append(f"text {quoted(self.text)}{_not(self.other_texts)}")
+            options.append("text_column")
+        if self.features:
+            parts.append(f"feature{'s' * (len(self.features) > 1)} {listed(self.features, 4)}")
+            options += ["feature_columns", "ignore_columns"]
+        if self.item is not None:
+            shown = quoted(self.item) if self.item else "the one without a name"
+            parts.append(f"item name {shown}{_not(self.other_items)}")
+            options.append("item_column")
+        if self.unused:
+            parts.append(f"not used: {listed(self.unused)}")
+        if not options:
+            options = ["feature_columns"]
+        how = ", ".join(f"`{option}`" for option in options)
+        return [f"columns of {name}: {'; '.join(parts)} (change it with {how})"]
+
+
+def _not(others: Sequence[str]) -> str:
+    return f" (not {listed(others, 2)})" if others else ""
+
+
+def find_item(table: Table, options: Options, taken: Collection[int | None]) -> Found:
+    """The column of item names, where there is one.
 
     It is the column ``item``; else one whose name says that it identifies items, best one without repetitions; else one
     that is full of codes or file names; else one that counts rows. ``taken`` are columns of another use.
     """
     names = table.names
     if options.item_column is not None:
-        return find_column(names, options.item_column), None
+        return Found(find_column(names, options.item_column))
     forced = {*options.feature_columns, *(options.like or ())}
     free = [at for at, name in enumerate(names) if at not in taken and name not in forced]
     exact = [at for at in free if names[at].strip().casefold() == "item"]
@@ -177,17 +314,14 @@ def find_item(table: Table, options: Options, taken: Collection[int | None]) -> 
     # A comma at the end of lines is no name.
     found += [at for at in counts if any(map(is_filled, cells := table.sample(at))) and not _are_parts(cells)]
     if not found:
-        return None, None
-    at, others = found[0], [names[other] for other in dict.fromkeys(ids) if other != found[0]]
-    if names[at] == "item":
-        return at, None
-    choice = f" (not {listed(others, 2)}; choose with `item_column`)" if others else ""
-    column = f"column '{names[at]}'" if names[at] else f"column {at + 1}, which has no name,"
-    return at, f"{column} of {Path(table.where).name} is taken as the item name{choice}"
+        return Found()
+    if names[found[0]] == "item":
+        return Found(found[0])
+    return Found(found[0], tuple(names[at] for at in dict.fromkeys(ids) if at != found[0]))
 
 
-def find_text(table: Table, options: Options, taken: Collection[int | None]) -> tuple[int | None, str | None]:
-    """The position of the column of texts, and a remark where it was guessed.
+def find_text(table: Table, options: Options, taken: Collection[int | None]) -> Found:
+    """The column of texts, where there is one.
 
     It is the one that is named, by the user or by the labelled examples; else ``text`` or one of its usual names; else
     the column with most words.
@@ -196,20 +330,18 @@ def find_text(table: Table, options: Options, taken: Collection[int | None]) -> 
     for name in (options.text_column, *(options.like or ())):
         at = None if name is None else find_column(names, name)
         if at is not None:
-            return at, None
+            return Found(at)
     free = [at for at in range(len(names)) if at not in taken]
     usual = [at for name in TEXT_NAMES for at in free if names[at].strip().casefold() == name]
     if usual:
-        return usual[0], None
+        return Found(usual[0])
     words = {at: words_in(table, at) for at in free if not is_label(names[at]) and not is_id(names[at])}
     different = {at: len({*map(str, table.sample(at))}) for at in words}  # classes and places repeat themselves
     found = [at for at in words if words[at] >= _WORDS and 2 * different[at] >= len(table.sample(at))]
     found.sort(key=lambda at: (words[at], sum(map(len, map(str, table.sample(at))))), reverse=True)
     if not found:
-        return None, None
-    others = [names[at] for at in found[1:]]
-    choice = f" (not {listed(others, 2)}; choose with `text_column`)" if others else ""
-    return found[0], f"column '{names[found[0]]}' of {Path(table.where).name} is taken as the text{choice}"
+        return Found()
+    return Found(found[0], tuple(names[at] for at in found[1:]))
 
 
 def words_in(table: Table, at: int) -> float:
@@ -271,9 +403,12 @@ def read_columns(path: Path, options: Options, *, with_labels: bool = True) -> C
         table.beside, other.beside, other.gaps = other, table, options.skip_bad
     if table.is_empty:
         raise InputError(f"{path} has no data row; the first line names the columns, the others are items.")
-    chosen, label, item, notes = list(range(len(table.names))), None, None, list[str]()
+    chosen = list(range(len(table.names)))
+    label = None
+    item = Found()
+    notes: list[str] = []
     if table.named:
-        chosen, label, item, notes = _assign(path, table, _with_lists(options, table.names))
+        chosen, label, item = _assign(path, table, _with_lists(options, table.names))
         label = label if with_labels else None
     table.gaps = options.skip_bad
     features = table.features(chosen)
@@ -283,17 +418,21 @@ def read_columns(path: Path, options: Options, *, with_labels: bool = True) -> C
         called = [table.names[at] for at in chosen]
         left_out, remarks = odd_features(path.name, features, called, options)
         features = np.delete(features, left_out, axis=1) if left_out else features
-        chosen, notes = [at for i, at in enumerate(chosen) if i not in left_out], [*notes, *remarks]
-    used = {*chosen, label, item}
+        chosen = [at for i, at in enumerate(chosen) if i not in left_out]
+        notes += remarks
+    used = {*chosen, label, item.at}
     others = [at for at in range(len(table.names)) if at not in used]
-    labels, items, *carried = table.values([label, item, *others])
-    if item is None and options.labelled is not None:  # their number among the items would lead nowhere
+    if table.named:
+        notes = _roles(table, chosen, label, item, options).line(path.name) + notes
+    labels, items, *carried = table.values([label, item.at, *others])
+    if item.at is None and options.labelled is not None:  # their number among the items would lead nowhere
         items = [*map(table.place, range(len(features)))]
     names = tuple(table.names[at] for at in chosen)
     if len(names) == 1 and table.holds_lists(chosen[0]):
         names = tuple(f"{names[0]}[{i}]" for i in range(features.shape[1]))
     elif options.like is not None:  # as the examples spell them
         names = tuple(options.like)
+    origin = TableOrigin.of(table, path, len(features), options.sheet)
     contents = Contents(
         features,
         labels,
@@ -304,8 +443,24 @@ def read_columns(path: Path, options: Options, *, with_labels: bool = True) -> C
         header=tuple(table.names) if table.named else (),
         notes=(*notes, *table.notes),
         place=table.place,
+        origin=origin.without_embedding([table.names[at] for at in chosen], features.shape[1]),
     )
     return _without_gaps(path, contents) if options.skip_bad else contents
+
+
+def _roles(table: Table, features: Sequence[int], label: int | None, item: Found, options: Options) -> Roles:
+    """The use of the columns, by their names; what the user said is no guess."""
+    used = {*features, label, item.at}
+    asked = {find_column(table.names, name) for name in options.ignore_columns}
+    unused = [name for at, name in enumerate(table.names) if at not in used | asked and name.strip()]
+    new = [] if options.like is not None else [table.names[at] for at in features]
+    return Roles(
+        label=None if label is None or options.label_column is not None else table.names[label],
+        item=None if item.at is None or options.item_column is not None else table.names[item.at],
+        features=new,
+        unused=unused,
+        other_items=item.others,
+    )
 
 
 def _without_gaps(path: Path, contents: Contents) -> Contents:
@@ -315,8 +470,12 @@ def _without_gaps(path: Path, contents: Contents) -> Contents:
     if not count:
         raise InputError(f"Every row of {path} lacks a feature; leave columns with gaps out with `ignore_columns`.")
     labels, items = (values and [values[row] for row in order] for values in (contents.labels, contents.items))
-    names, at = items or list(map(contents.place, order)), lacking[order].argmax(1).tolist()
-    why = [f"it has no number in column '{(contents.columns or range(1, d + 2))[d]}'" for d in at]
+    names = items or list(map(contents.place, order))
+    columns = contents.columns or [str(number + 1) for number in range(lacking.shape[1])]
+    why = []
+    for row in order:
+        gaps = [columns[at] for at in np.flatnonzero(lacking[row])]
+        why.append(f"it has no number in column{'s' * (len(gaps) > 1)} {listed(gaps)}")
     lost = sorted({*map(str, labels or ())} - {*map(str, (labels or ())[:count])})
     return replace(
         contents,
@@ -327,6 +486,7 @@ def _without_gaps(path: Path, contents: Contents) -> Contents:
         notes=(*contents.notes, *(f"no complete row of {path.name} is left of '{name}'" for name in lost)),
         place=lambda row: contents.place(order[row]),
         skipped=tuple(zip(map(str, names), why, strict=True))[count:],
+        origin=None if contents.origin is None else contents.origin.take(order),
     )
 
 
@@ -393,6 +553,8 @@ def odd_features(
             reason = "looks like a date or time"
         elif at in others and _NUMBERS.fullmatch(name):
             reason = "looks like an id"
+        elif at in whole and _is_running_number(name, values):
+            reason = "is a running number"
         left_out += [at] if reason else []
         hint = "is left out, as if named by `ignore_columns`; keep it with `feature_columns`"
         if not reason:
@@ -406,6 +568,19 @@ def odd_features(
         start = ", ".join(f"{value:.15g}" for value in values[:3])
         notes += [f"column '{names[at]}' of {where} {reason} ({start}, …); {hint}"] if reason else []
     return left_out if len(left_out) < len(names) else [], notes
+
+
+def _is_running_number(name: str, values: Numbers) -> bool:
+    """Whether whole numbers count items, by their name and, where that may be a count of something, by their steps.
+
+    >>> _is_running_number("sample number", np.array([1, 2, 3, 4, 1, 2, 3])), _is_running_number("nr.", np.ones(3))
+    (True, True)
+    >>> _is_running_number("petal number", np.array([5, 4, 5, 5, 6, 5, 5]))
+    False
+    """
+    if _SHORT_FOR_NUMBER.fullmatch(name):
+        return True
+    return _NUMBERS.fullmatch(name) is not None and bool((np.diff(values) == 1).mean() >= _MOSTLY_NEXT)
 
 
 def remarks_on_codes(where: str, features: Numbers, names: Sequence[str]) -> list[str]:
@@ -428,6 +603,15 @@ def open_beside(path: Path, options: Options = AUTO) -> Table | None:
     """The table of the items, for ``Options.beside``; None where the file is none, or must be read with care."""
     with suppress(InputError):  # it is said where the table is read for its own sake
         return open_table(path, options) if is_table(path) else None
+    return None
+
+
+def columns_of(path: Path, options: Options = AUTO) -> Sequence[str] | None:
+    """The names of the columns of a table; None where the file is none, or cannot be read."""
+    if not is_table(path):
+        return None
+    with suppress(InputError):  # it is said where the table is read for its own sake
+        return read_table(path, rows=SAMPLE, sheet=options.sheet).names
     return None
 
 
@@ -475,16 +659,23 @@ def _within(values: Numbers, ranges: Sequence[tuple[float, float]] = _DAYS) -> b
     return any(bool(((values >= least) & (values < most)).all()) for least, most in ranges)
 
 
-def _assign(path: Path, table: Table, options: Options) -> tuple[list[int], int | None, int | None, list[str]]:
-    """Decide which columns are features, label and item name; and what there is to say about it."""
+class _Assigned(NamedTuple):
+    """The positions of the columns of each use."""
+
+    features: list[int]
+    label: int | None
+    item: Found
+
+
+def _assign(path: Path, table: Table, options: Options) -> _Assigned:
+    """Decide which columns are features, label and item name."""
     names = table.names
-    label, remark = find_label(path, names, options)
+    label = find_label(path, table, options)
     taken = {find_column(names, name) for name in options.ignore_columns} | {label}
-    item, called = find_item(table, options, taken)
-    notes = [*filter(None, (remark, called))]
+    item = find_item(table, options, taken)
     if options.like is not None:
-        return _like(path, names, {label, item}, options.like), label, item, notes
-    free = [at for at in range(len(names)) if at not in taken and at != item]
+        return _Assigned(_like(path, names, {label, item.at}, options.like), label, item)
+    free = [at for at in range(len(names)) if at not in taken and at != item.at]
     forced = [at for at in free if names[at] in options.feature_columns]
     features = [at for at in free if at in forced or _may_be_feature(table, at)]
     odd = next((names[at] for at in features if is_label(names[at]) and at not in forced), None)
@@ -494,12 +685,7 @@ def _assign(path: Path, table: Table, options: Options) -> tuple[list[int], int 
     if not features:
         what = "name those of numbers with `feature_columns`, or that of texts with `text_column`"
         raise InputError(f"{path} has no column of numbers; its columns are {listed(names)}: {what}.")
-    used = set(features)
-    left_out = [names[at] for at in free if at not in used and names[at].strip()]
-    if left_out:
-        what = f"texts, dates, ids or row numbers of {path.name} are left out: {listed(left_out)}"
-        notes.append(f"{what}; keep one of numbers, or of yes and no, with `feature_columns`")
-    return features, label, item, notes
+    return _Assigned(features, label, item)
 
 
 def _may_be_feature(table: Table, at: int) -> bool:

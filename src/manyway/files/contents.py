@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from torch import Tensor
 
+    from manyway.files.origin import TableOrigin
+
 
 @dataclass(frozen=True, eq=False)
 class Contents:
@@ -26,3 +28,4 @@ class Contents:
     notes: tuple[str, ...] = ()
     place: Callable[[int], str] = "row {}".format  # where a row is, for a person who looks for it
     skipped: tuple[tuple[str, str], ...] = ()  # rows that were left out, and why
+    origin: "TableOrigin | None" = None  # where the rows are in a table

@@ -1,6 +1,7 @@
 """Which files may be read and written, and writing them so that no partial file is ever seen."""
 
 import contextlib
+import itertools
 import os
 import secrets
 import stat
@@ -144,8 +145,73 @@ def check_output(path: AnyPath, inputs: Iterable[AnyPath | None] = (), *, overwr
     return target
 
 
+class Output:
+    """A file that is written at the end of long work, as it was found at the beginning.
+
+    Parameters
+    ----------
+    path : path-like
+        The file to create or replace.
+
+    Attributes
+    ----------
+    path : Path
+        Where it was written: a free name beside the wanted one, where another program has made or changed that file in
+        the meantime.
+    """
+
+    def __init__(self, path: AnyPath) -> None:
+        self.path = Path(path)
+        self.wanted = self.path
+        self._found = _version(self.path)
+
+    @property
+    def is_elsewhere(self) -> bool:
+        """Whether the wanted file was made or changed by somebody else, and kept."""
+        return self.path != self.wanted
+
+    def settle(self) -> Path:
+        """The path to write to now: the wanted one if nobody has made or changed that file, else a free name."""
+        if _version(self.wanted) != self._found:
+            self.path = next(name for name in self._others() if not os.path.lexists(name))
+        return self.path
+
+    def receive(self, temporary: Path, target: Path) -> None:
+        """Give a complete file its name; ``target`` is what the wanted path leads to."""
+        if self._found is not None and _version(self.wanted) == self._found:
+            os.replace(temporary, target)
+        elif self._found is not None or not _take_name(temporary, target):
+            self.path = next(name for name in self._others() if _take_name(temporary, name))
+
+    def _others(self) -> Iterator[Path]:
+        return (self.wanted.with_stem(f"{self.wanted.stem}-{n}") for n in itertools.count(2))
+
+
+def _version(path: Path) -> tuple[int, ...] | None:
+    """What tells one version of a file from the next; None where there is no file."""
+    found = _status(path)
+    if found is None:
+        return None
+    return found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns
+
+
+def _take_name(temporary: Path, target: Path) -> bool:
+    """Rename a file unless there is one of the new name; the system sees to it that nobody comes in between."""
+    try:
+        os.link(temporary, target)
+    except FileExistsError:
+        return False
+    except OSError:  # a disk without links
+        try:
+            os.close(os.open(target, os.O_CREAT | os.O_EXCL))
+        except FileExistsError:
+            return False
+        os.replace(temporary, target)
+    return True
+
+
 @contextlib.contextmanager
-def atomic_write(path: AnyPath, inputs: Iterable[AnyPath | None] = ()) -> Iterator[Path]:
+def atomic_write(path: "AnyPath | Output", inputs: Iterable[AnyPath | None] = ()) -> Iterator[Path]:
     """Yield a temporary path beside ``path``; rename it to ``path`` when the block succeeds, remove it otherwise.
 
     The suffix stays the same for writers that look at it (matplotlib, pandas). A symbolic link stays a link: its
@@ -153,8 +219,9 @@ def atomic_write(path: AnyPath, inputs: Iterable[AnyPath | None] = ()) -> Iterat
 
     Parameters
     ----------
-    path : path-like
-        The file to create or replace; missing parent folders are made.
+    path : path-like or Output
+        The file to create or replace; missing parent folders are made. An `Output` is not replaced where it was made or
+        changed since.
     inputs : iterable of path-like or None, optional
         Files and folders that must not be written over, see `check_output`.
 
@@ -163,6 +230,10 @@ def atomic_write(path: AnyPath, inputs: Iterable[AnyPath | None] = ()) -> Iterat
     Path
         The temporary file to write.
     """
+    output = None
+    if isinstance(path, Output):
+        output = path
+        path = output.wanted
     target = check_output(path, inputs)
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
@@ -178,7 +249,10 @@ def atomic_write(path: AnyPath, inputs: Iterable[AnyPath | None] = ()) -> Iterat
     try:
         yield temporary
         temporary.chmod(permissions)
-        os.replace(temporary, target)
+        if output is None:
+            os.replace(temporary, target)
+        else:
+            output.receive(temporary, target)
     except (OSError, SafetensorError) as error:  # safetensors reports a full disk with an error of its own
         raise InputError(f"Cannot write {path}: {_reason(error)}. Nothing was changed.") from error
     finally:

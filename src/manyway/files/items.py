@@ -14,13 +14,14 @@ from torch import Tensor
 from manyway.core import describe_rows
 from manyway.errors import InputError
 from manyway.files.arrays import decoded, plain, read_arrays, read_npy, values_of
-from manyway.files.columns import find_label, quoted, read_columns, remarks_on_classes, remarks_on_items
+from manyway.files.columns import named_label, quoted, read_columns, remarks_on_classes, remarks_on_items
 from manyway.files.contents import Contents
 from manyway.files.files import check_input
 from manyway.files.formats.base import ArrayFormat, DataFormat, Origin, TableFormat
 from manyway.files.formats.registry import endings_of, is_table
 from manyway.files.opening import read_table
 from manyway.files.options import AUTO, Options
+from manyway.files.origin import TableOrigin
 from manyway.files.tables import missing
 from manyway.files.text import read_lines, shorten, suffix_of
 
@@ -54,6 +55,8 @@ class Items:
         They come back in the table of labels.
     texts : sequence of str or None
         The text of every row, where rows are texts.
+    origin : TableOrigin or None
+        Where the rows are in the table of the user, and after them what was skipped.
     origins : tuple of Origin
         The file of another program that the items come from, where answers can be written into it.
     """
@@ -68,6 +71,7 @@ class Items:
     header: tuple[str, ...] = ()
     carried: Mapping[str, Sequence[Any]] = field(default_factory=dict)
     texts: Sequence[str] | None = None
+    origin: TableOrigin | None = None
     origins: tuple[Origin, ...] = ()
 
     def __len__(self) -> int:
@@ -134,7 +138,8 @@ def read_items(path: str | Path, options: Options = AUTO, *, like: Items | None 
     path = Path(path)
     options = replace(options, like=None if like is None else like.columns, **columns)
     contents = read_contents(path, options, with_labels=like is None)
-    more = {name: getattr(contents, name) for name in ("base_mean", "columns", "skipped", "notes", "header", "carried")}
+    kept = ("base_mean", "columns", "skipped", "notes", "header", "carried", "origin")
+    more = {name: getattr(contents, name) for name in kept}
     items = Items(contents.features, class_of_row(path, contents), contents.items, **more)
     _check_finite(path, items)
     return items if like is None else match_columns(like, items)
@@ -193,8 +198,9 @@ def read_labels(path: str | Path, label_column: str | None = None) -> tuple[str,
             lines.pop()
         return tuple(map(str, clean_labels(path, [text for _, text in lines], lambda row: f"line {lines[row][0]}")))
     # A single column may have no name.
-    table = read_table(path, lambda names: len(names) > 1 or find_label(path, names, Options(label_column))[0] == 0)
-    at, _ = find_label(path, table.names, Options(label_column)) if table.named else (0, None)
+    options = Options(label_column)
+    table = read_table(path, lambda names: len(names) > 1 or named_label(path, names, options) == 0)
+    at = named_label(path, table.names, options) if table.named else 0
     if at is None:
         wanted = label_column or "label"
         raise InputError(f"{path} has {len(table.names)} columns, none named '{wanted}'; name one with `label_column`.")

@@ -29,6 +29,10 @@ class Options:
         examples, and how numbers are written in both.
     labelled : bool or None
         Which rows of a partly labelled table are read: those with a label, or those without. None: all.
+    find_label : bool
+        Whether there must be labels: their column is then found by what is in it, if its name does not say it.
+    columns_of_items : sequence of str or None
+        The columns of the table of items, which help to find that of labels.
     """
 
     label_column: str | None = None
@@ -41,6 +45,8 @@ class Options:
     skip_bad: bool = False
     beside: Table | None = None
     labelled: bool | None = None
+    find_label: bool = False
+    columns_of_items: Sequence[str] | None = None
 
 
 AUTO = Options()  # everything is found

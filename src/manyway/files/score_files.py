@@ -15,11 +15,10 @@ from manyway.files.formats.pairs import pairs_in
 from manyway.files.formats.registry import added_formats, all_formats, endings_of, opened, score_format
 from manyway.files.opening import read_rows
 from manyway.files.options import AUTO, Options
-from manyway.files.scores import CLASS_NAMES, FILE, SCIENTIFIC, SOURCE, ScoreFormat, Scores, check_size, short_name
+from manyway.files.scores import CLASS_NAMES, FILE, SCIENTIFIC, SOURCE, ScoreFormat, Scores, check_size
 from manyway.files.tables import LABEL_NAMES, Rows, as_number, column, find_any, missing, one_row_per_class
-from manyway.files.text import listed, read_lines, shorten, suffix_of
+from manyway.files.text import listed, shorten, suffix_of
 
-_HOW_LIKELY = ("probability", "likelihood", "likely", "prior", "frequency", "count", "n")
 _MEDIA = ("mediaID", "deploymentID", "timestamp")
 
 
@@ -175,7 +174,7 @@ def read_answers(path: Path, options: Options = AUTO) -> tuple[dict[str, str], M
     return found, scores.levels
 
 
-def _values_of_classes(path: Path, *wanted: str, needed: bool = False) -> Iterator[tuple[str, str, float]]:
+def values_of_classes(path: Path, *wanted: str, needed: bool = False) -> Iterator[tuple[str, str, float]]:
     """Place, class and number of each row of a table with one row per class; 1 where it has no such column."""
     names, rows = read_rows(path)
     at = column(path, names, *wanted) if needed and len(names) > 1 else find_any(names, *wanted)
@@ -189,49 +188,13 @@ def read_class_prior(path: Path) -> dict[str, float]:
     The frequency may be a fraction or a count. Without a second column all classes are equally frequent.
     """
     found: dict[str, float] = {}
-    for place, name, value in _values_of_classes(path, "prior", "count", "frequency", "n", needed=True):
+    for place, name, value in values_of_classes(path, "prior", "count", "frequency", "n", needed=True):
         if value <= 0:
             never = "it must be positive, as a classifier never answers with a class of prior 0"
             raise InputError(f"{path} has the prior {value:g} for the class {shorten(name)} in {place}; {never}.")
         found[name] = value
     if len(found) < 2:
         raise InputError(f"{path} lists {len(found)} classes; list all that the classifier can answer.")
-    return found
-
-
-def read_expected(path: str | Path, scores: Scores) -> dict[str, float]:
-    """The classes of some scores that a list expects, and how likely each is.
-
-    Parameters
-    ----------
-    path : path-like
-        A table with the column ``class`` (or ``species``) and optionally ``probability`` (or ``likelihood``,
-        ``frequency``, ``count``), or a .txt file with one class per line, such as BirdNET's lists
-        (``Turdus merula_Eurasian Blackbird``). Classes go by their name or their scientific name, in any case.
-    scores : Scores
-        The scores. What the list has besides their classes is left out.
-
-    Returns
-    -------
-    dict of str to float
-        How likely each listed class is, in the unit of the list; 1 where the list does not say it.
-    """
-    path = Path(path)
-    lines = _values_of_classes(path, *_HOW_LIKELY)
-    if suffix_of(path) == ".txt":
-        lines = ((f"line {number}", line.strip(), 1.0) for number, line in read_lines(path) if line.strip())
-    called = {name.casefold(): name for name in scores.classes}
-    called |= {text.casefold(): name for name, text in scores.described.get(SCIENTIFIC, {}).items() if text} | called
-    found: dict[str, float] = {}
-    for place, name, value in lines:
-        if value < 0:
-            raise InputError(f"{path} has {value:g} for the class {shorten(name)} in {place}; it must not be negative.")
-        spellings = (name, short_name(name), *name.split("_", 1))
-        known = next((called[one.strip().casefold()] for one in spellings if one.strip().casefold() in called), None)
-        if known is not None:
-            found[known] = max(value, found.get(known, 0.0))
-    if not any(found.values()):
-        raise InputError(f"{path} lists no class of the scores, such as {listed(scores.classes, 3)}; check the names.")
     return found
 
 

@@ -90,6 +90,8 @@ class Table:
     delimiter: str = ""
     beside: "Table | None" = None
     kept: tuple[Sequence[int], Any] = ((), None)  # features that were read before, of these columns
+    sheet: str = ""  # the sheet of an Excel file that this is
+    label: int | None = None  # the column of labels, where it was found before
 
     @property
     def is_empty(self) -> bool:
@@ -99,6 +101,10 @@ class Table:
     def place(self, row: int) -> str:
         """Where a row is, for a person who looks for it: ``line 3``, or ``row 2``."""
         return f"{self.word} {row if self.numbers is None else self.numbers[row]}"
+
+    def positions(self, count: int) -> Sequence[int]:
+        """Where the ``count`` rows of this table are in the file, from 0."""
+        return range(count)
 
     def sample(self, at: int) -> list[Any]:
         """The first cells of a column."""
@@ -244,6 +250,9 @@ class Part(Table):
         names = [whole.names[at] for at in columns]
         super().__init__(whole.where, names, [rows], index=whole.index, notes=whole.notes, delimiter=whole.delimiter)
         self._whole, self._rows, self._at = whole, rows, columns
+
+    def positions(self, count: int) -> Sequence[int]:
+        return self._rows
 
     def place(self, row: int) -> str:
         return self._whole.place(self._rows[row])

@@ -29,6 +29,7 @@ _OTHER_SCRIPT = re.compile(r"[\xc0-\xff]{6}")  # Cyrillic, Greek or Hebrew: no w
 _CONTROL = re.compile(r"[\x00-\x08\x0e-\x1a\x7f]")  # in no text; Windows-1252 has a letter for nearly every other byte
 _ALIKE = str.maketrans("\u00a0\u2009\u202f’−", "   '-")
 _MONEY = "€$£¥%‰"
+_FORMULA_SIGNS = frozenset("=+-@＝＋－＠﹦﹢﹣﹫")  # some programs read the wide and the small ones as well
 _PIECE = 1 << 22
 
 
@@ -319,11 +320,11 @@ def is_filled(cell: Any) -> bool:
 def is_formula(cell: str) -> bool:
     """Whether a spreadsheet would compute a text instead of showing it.
 
-    >>> [cell for cell in ("=A1", "-1.5", "-x", "@sum", "a+b", "-") if is_formula(cell)]
-    ['=A1', '-x', '@sum']
+    >>> [cell for cell in ("=A1", "-1.5", "-x", "@sum", "a+b", "-", "＝1+1") if is_formula(cell)]
+    ['=A1', '-x', '@sum', '＝1+1']
     """
     start = cell.lstrip()
-    return start[:1] in {"=", "+", "-", "@"} and len(start) > 1 and not is_number(cell) and not is_number(cell, ",")
+    return start[:1] in _FORMULA_SIGNS and len(start) > 1 and not is_number(cell) and not is_number(cell, ",")
 
 
 def listed(names: Sequence[str], most: int = 5) -> str:

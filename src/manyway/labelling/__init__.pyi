@@ -15,6 +15,8 @@ from .outputs import check_format as check_format
 from .outputs import find_format as find_format
 from .outputs import scores_of as scores_of
 from .outputs import with_origin as with_origin
+from .rows_back import default_suffix as default_suffix
 from .table import DEFAULT_OUTPUT as DEFAULT_OUTPUT
+from .table import Row as Row
 from .table import check_table as check_table
 from .taxonomy import read_taxonomy as read_taxonomy

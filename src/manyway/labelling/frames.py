@@ -4,24 +4,27 @@ A *frame* is a pandas or polars DataFrame, a Hugging Face ``datasets.Dataset`` o
 for them: whoever has one has its library. All are read as Arrow tables, by the reader of parquet files.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
+from manyway.core.arguments import checks_arguments
 from manyway.errors import InputError, nearest, optional
 from manyway.estimators import Evidence, Inference, TransductiveClassifier
-from manyway.files.tables import Table
+from manyway.files.tables import Table, missing
 
 Arrays = tuple[np.ndarray[Any, Any], np.ndarray[Any, Any] | None]  # features, and labels where they are asked for
+_NEW = "new_"  # in front of new columns, where the frame has labels of its own
 _FRAMES = {"pandas": "DataFrame", "polars": "DataFrame", "datasets": "Dataset", "pyarrow": "Table"}
 
 
+@checks_arguments
 def label_frame(
     examples: Any,
-    items: Any,
+    items: Any = None,
     *,
-    features: str | Sequence[str] | None = None,
+    features: str | Sequence[Any] | None = None,
     label: str = "label",
     estimator: TransductiveClassifier | None = None,
     prefix: str = "",
@@ -32,8 +35,8 @@ def label_frame(
     ----------
     examples : frame
         The labelled examples: a pandas or polars DataFrame, a ``datasets.Dataset`` or a ``pyarrow.Table``.
-    items : frame
-        The items to label, of the same or of another of these kinds.
+    items : frame, optional
+        The items to label, of the same or of another of these kinds. None: the rows of ``examples`` without a label.
     features : str or sequence of str, optional
         The column of lists that holds the features, or the columns of numbers. None: the only column of lists.
     label : str, default="label"
@@ -46,7 +49,9 @@ def label_frame(
     Returns
     -------
     frame
-        ``items``, as the kind that it was, with the new columns of `to_frame`.
+        ``items``, as the kind that it was, with the new columns of `to_frame`. Without ``items``, all rows of
+        ``examples``; those with a label keep it, and have no probability. As there is a column of labels already, the
+        new columns begin with ``new_`` then, if no ``prefix`` says otherwise.
 
     Raises
     ------
@@ -62,12 +67,33 @@ def label_frame(
     [{'photo': '1.png', 'label': 'ant'}, {'photo': '2.png', 'label': 'bee'}]
     """
     estimator = Evidence(likelihood="auto") if estimator is None else estimator
+    if items is None:
+        return _label_rest(examples, features, label, estimator, prefix or _NEW)
     known, names = _read(examples, features, label, "examples")
     query, _ = _read(items, features, None, "items")
     return to_frame(items, estimator.fit(known, names).infer(query), prefix)
 
 
-def from_frame(frame: Any, features: str | Sequence[str] | None = None, label: str | None = None) -> Arrays:
+def _label_rest(frame: Any, features: Any, label: str, estimator: Any, prefix: str) -> Any:
+    """Label the rows of a frame that have no label from those that have one."""
+    rows, names = _read(frame, features, label, "examples")
+    assert names is not None
+    given = np.array([not missing(name) for name in names.tolist()])
+    if given.all() or not given.any():
+        which = "Every" if given.all() else "No"
+        raise InputError(f"{which} row has a label in '{label}'; fill in some, and leave those of the items empty.")
+    found = estimator.fit(rows[given], np.array(names[given].tolist())).infer(rows[~given])
+    columns = {}
+    for name, values in found.columns().items():
+        start = names.tolist() if name == "label" else [None] * len(names)
+        for row, value in zip(np.flatnonzero(~given).tolist(), values.tolist(), strict=True):
+            start[row] = value
+        columns[prefix + name] = start
+    return _with_columns(frame, columns)
+
+
+@checks_arguments
+def from_frame(frame: Any, features: str | Sequence[Any] | None = None, label: str | None = None) -> Arrays:
     """The features and labels in a frame, as arrays.
 
     Parameters
@@ -97,6 +123,7 @@ def from_frame(frame: Any, features: str | Sequence[str] | None = None, label: s
     return _read(frame, features, label, "rows")
 
 
+@checks_arguments
 def to_frame(frame: Any, result: Inference, prefix: str = "") -> Any:
     """A frame with the result of ``infer`` for its rows as further columns.
 
@@ -112,8 +139,8 @@ def to_frame(frame: Any, result: Inference, prefix: str = "") -> Any:
     Returns
     -------
     frame
-        The same kind of frame with the columns ``label``, ``probability``, ``second_label`` and
-        ``second_probability``; with ``open_set`` also ``unknown``, the probability of being unknown, and ``group``,
+        The same kind of frame with the columns ``label``, ``probability``, ``label_2`` and
+        ``probability_2``; with ``open_set`` also ``unknown``, the probability of being unknown, and ``group``,
         the number of the group of unknown items or -1.
 
     Examples
@@ -125,16 +152,21 @@ def to_frame(frame: Any, result: Inference, prefix: str = "") -> Any:
     >>> to_frame(items, clf.infer(from_frame(items)[0]), prefix="predicted_").column_names[:2]
     ['embedding', 'predicted_label']
     """
-    present = _columns(frame, "items")
-    new = {prefix + name: values for name, values in result.columns().items()}
+    _kind(frame)  # refuses what is no frame
     _check_length(len(frame), result)
+    return _with_columns(frame, {prefix + name: values for name, values in result.columns().items()})
+
+
+def _with_columns(frame: Any, new: Mapping[str, Any]) -> Any:
+    """A frame with further columns, whose names must be new."""
+    present = _columns(frame, "items")
     taken = [column for column in new if column in present]
     if taken:
         raise InputError(f"The items have a column {taken[0]!r} already; give the new columns a `prefix`.")
     kind = _kind(frame)
     if kind == "pandas":
         return frame.assign(**new)
-    lists = {column: values.tolist() for column, values in new.items()}
+    lists = {column: getattr(values, "tolist", lambda values=values: values)() for column, values in new.items()}
     if kind == "polars":
         return frame.hstack(type(frame)(lists))
     for column, values in lists.items():
@@ -142,6 +174,7 @@ def to_frame(frame: Any, result: Inference, prefix: str = "") -> Any:
     return frame
 
 
+@checks_arguments
 def to_fiftyone(samples: Any, result: Inference, field: str = "manyway") -> None:
     """Write the result of ``infer`` into the samples of a FiftyOne data set or view.
 
@@ -167,14 +200,15 @@ def to_fiftyone(samples: Any, result: Inference, field: str = "manyway") -> None
     classification = optional("fiftyone", "fiftyone", "to_fiftyone").Classification
     _check_length(len(samples), result)
     columns = {name: values.tolist() for name, values in result.columns().items()}
-    for name, beside in (("", ""), ("second_", "_second")):
-        pairs = zip(columns[f"{name}label"], columns[f"{name}probability"], strict=True)
+    for rank, beside in (("", ""), ("_2", "_second")):
+        pairs = zip(columns[f"label{rank}"], columns[f"probability{rank}"], strict=True)
         samples.set_values(field + beside, [classification(label=str(label), confidence=p) for label, p in pairs])
     for name in ("unknown", "group"):
         if name in columns:
             samples.set_values(f"{field}_{name}", columns[name])
 
 
+@checks_arguments
 def from_fiftyone(samples: Any, embeddings: str = "embeddings", label: str | None = None) -> Arrays:
     """The features and labels of the samples of a FiftyOne data set or view, as arrays.
 
@@ -233,7 +267,7 @@ def _kind(frame: Any) -> str:
     raise InputError(f"{library}.{name} is no table that can be labelled{hint}; {wanted}.")
 
 
-def _read(frame: Any, features: str | Sequence[str] | None, label: str | None, name: str) -> Arrays:
+def _read(frame: Any, features: str | Sequence[Any] | None, label: str | None, name: str) -> Arrays:
     """See `from_frame`; ``name`` is what messages call the rows of the frame."""
     columns = _columns(frame, name)
     if features is None:

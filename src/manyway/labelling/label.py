@@ -1,7 +1,7 @@
 """Label all items of a batch jointly and write a table: what ``manyway label`` does."""
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial, reduce
 from pathlib import Path, PurePosixPath
@@ -12,10 +12,11 @@ from torch import Tensor
 
 from manyway.core import Answered, Joined, Solution, Tally, number_unknown
 from manyway.errors import InputError, nearest
-from manyway.files import FILE, SOURCE, Scores, check_output
+from manyway.files import FILE, SOURCE, Items, Output, Scores, TableOrigin, check_output
 from manyway.labelling.batch import UNKNOWN, Batch, Named
 from manyway.labelling.outputs import TABLE, Found, write_format
-from manyway.labelling.table import LevelAnswer, Row, write_table
+from manyway.labelling.rows_back import write_back
+from manyway.labelling.table import AnswerColumns, LevelAnswer, Row, remember, write_table
 from manyway.labelling.taxonomy import Levels, answer_at_least
 from manyway.methods import DEFAULT_METHOD, get_method
 
@@ -222,18 +223,20 @@ def solve_groups(
 def write_labels(
     batch: Batch,
     solution: Solution,
-    output: str | Path,
+    output: str | Path | Output,
     *,
     top: int = 2,
     min_confidence: float = 0.0,
     at_least: float | None = None,
     inputs: Iterable[str | Path | None] = (),
     form: str = TABLE,
+    each: Callable[[Row], None] | None = None,
 ) -> Summary:
     """Write a table with one row per item, and return what it says in total.
 
-    Where items may have several classes, there is a row for each class of an item. The table is written only when
-    everything succeeded.
+    Items that come from a table are given back in it: all its rows and columns, and the answers after them. Where items
+    may have several classes, there is a row for each class of an item. The table is written only when everything
+    succeeded.
 
     Parameters
     ----------
@@ -241,8 +244,9 @@ def write_labels(
         The batch.
     solution : Solution
         What ``solve_batch`` found for it.
-    output : path-like
-        The table: csv by default; tsv, parquet or jsonl by its ending.
+    output : path-like or Output
+        The table: csv by default; tsv, parquet, jsonl or Excel by its ending. An `Output` is not replaced where it was
+        made or changed since.
     top : int, default=2
         How many classes to write per item, most probable first.
     min_confidence : float, default=0.0
@@ -254,6 +258,8 @@ def write_labels(
     form : str, default="table"
         What to write: "table"; "input", the file that was read with the answers in it; or the key of an answer format
         of `manyway.files.formats.registry`.
+    each : callable, optional
+        Called with every row that is written.
 
     Returns
     -------
@@ -264,18 +270,12 @@ def write_labels(
     InputError
         If the table cannot be written.
     """
-    inputs, output = tuple(inputs), Path(output)
-    if not output.is_dir():
-        check_output(output, inputs)
-    if top < 1 or not 0 <= min_confidence <= 1:
-        raise InputError(f"top is {top} and min_confidence {min_confidence}; they must be at least 1, and from 0 to 1.")
-    if at_least is not None and not 0 < at_least <= 1:
-        raise InputError(f"The wanted probability of answers is {at_least}; it must be above 0 and at most 1.")
-    if at_least is not None and not batch.levels:
-        raise InputError("There is no taxonomy to take answers of a higher level from; name a file with `taxonomy`.")
+    inputs = tuple(inputs)
+    target = output if isinstance(output, Output) else Output(output)
+    if not target.wanted.is_dir():
+        check_output(target.wanted, inputs)
+    _check_wishes(batch, top, min_confidence, at_least)
     if batch.tasks.several:
-        if at_least is not None:
-            raise InputError("Answers of a higher level are for items with one class; leave `at_least` out.")
         min_confidence = min_confidence or _LIKELY
         top = max(1, int((solution.probabilities >= min_confidence).sum(-1).amax()))
     best = solution.top(top)
@@ -283,36 +283,85 @@ def write_labels(
     if not bool(torch.isfinite(values).all()):
         hint = "look for constant columns and for values that are extremely large or small"
         raise InputError(f"No probabilities were found for these features; {hint}. Nothing was written.")
-    at_levels = None if at_least is None else _at_levels(solution, batch.classes, batch.levels, at_least)
+    at_levels = None
+    if at_least is not None:
+        at_levels = _at_levels(solution, batch.classes, batch.levels, at_least)
     counts = _Counts(batch, min_confidence)
-    rows = counts.rows(values, places, unknown, at_levels)
-    if form != TABLE:
-        notes = write_format(form, output, Found(batch, solution, list(rows), min_confidence), inputs)
+    rows = _told(counts.rows(values, places, unknown, at_levels), each)
+    if form == TABLE:
+        columns = AnswerColumns(
+            top=1 if batch.tasks.several else values.shape[1],
+            open_set=bool(unknown),
+            at_levels=at_levels is not None,
+            described=batch.described,
+        )
+        notes = _write_answers(target, rows, batch.items, columns, inputs)
+        skipped = len(batch.items.skipped)
     else:
-        columns: dict[str, Any] = {"open_set": bool(unknown), "at_levels": at_levels is not None}
-        n_classes = 1 if batch.tasks.several else values.shape[1]
-        notes = write_table(output, rows, n_classes, batch.items, inputs, described=batch.described, **columns)
-    estimated = solution.estimates_presence
-    presence: Sequence[float | None] = solution.presence[0].tolist() if estimated else [None] * len(batch.classes)
-    return Summary(
-        len(batch.items),
-        len(batch.classes),
-        counts.present(best.total[0], presence, _verdicts(solution) if estimated else {}),
-        (sum(counts.confidence) + counts.of_unknown) / max(sum(counts.given) + sum(counts.grouped.values()), 1),
-        counts.below,
-        min_confidence,
-        tuple(solution.n_present_interval[0].tolist()) if estimated else None,
-        float(solution.n_unseen[0]) if estimated else None,
-        sum(counts.grouped.values()) if unknown else None,
-        _groups(counts.grouped, solution.unknown_medoids, batch.items),
-        *_expected(unknown, batch.items),
-        len(batch.items.skipped) if form == TABLE else 0,
-        output,
-        Counter(answer.level for answer in at_levels or ()),
-        {name: float(value[0]) for name, value in solution.learned.items()},
-        batch.n_labelled,
-        tuple(notes),
+        notes = write_format(form, target.settle(), Found(batch, solution, list(rows), min_confidence), inputs)
+        skipped = 0
+    if target.is_elsewhere:
+        notes.append(f"{target.wanted.name} was made or changed by somebody else meanwhile, and is kept")
+    found = counts.summary(solution, best.total[0], unknown)
+    return replace(
+        found,
+        least=min_confidence,
+        skipped=skipped,
+        output=target.path,
+        levels=Counter(answer.level for answer in at_levels or ()),
+        notes=tuple(notes),
     )
+
+
+def _told(rows: Iterable[Row], each: Callable[[Row], None] | None) -> Iterator[Row]:
+    """The same rows, told to somebody as they pass."""
+    for row in rows:
+        if each is not None:
+            each(row)
+        yield row
+
+
+def _check_wishes(batch: Batch, top: int, min_confidence: float, at_least: float | None) -> None:
+    """Refuse numbers that mean nothing, before the answers are read."""
+    if top < 1 or not 0 <= min_confidence <= 1:
+        raise InputError(f"top is {top} and min_confidence {min_confidence}; they must be at least 1, and from 0 to 1.")
+    if at_least is None:
+        return
+    if not 0 < at_least <= 1:
+        raise InputError(f"The wanted probability of answers is {at_least}; it must be above 0 and at most 1.")
+    if not batch.levels:
+        raise InputError("There is no taxonomy to take answers of a higher level from; name a file with `taxonomy`.")
+    if batch.tasks.several:
+        raise InputError("Answers of a higher level are for items with one class; leave `at_least` out.")
+
+
+def _write_answers(
+    target: Output, rows: Iterable[Row], items: Named, columns: AnswerColumns, inputs: Sequence[str | Path | None]
+) -> list[str]:
+    """Write the table of the user with the answers in it or, for other items, one of our own."""
+    if isinstance(items, Items) and items.origin is not None:
+        header = [*columns.header, "note", *columns.described]
+        answers = _answers_by_row(rows, items, items.origin, columns)
+        notes = write_back(target, items.origin, header, answers, inputs)
+    else:
+        notes = write_table(target, rows, items, columns, inputs)
+    remember(target.path)
+    return notes
+
+
+def _answers_by_row(
+    rows: Iterable[Row], items: Items, origin: TableOrigin, columns: AnswerColumns
+) -> dict[int, list[Any]]:
+    """What is added to each row of the table that the items come from."""
+    found = {}
+    for row in rows:
+        found[origin.rows[row.number]] = [*columns.cells(row), "", *columns.about(row.best[0][0])]
+    nothing = [""] * len(columns.described)
+    for place, (_, reason) in zip(origin.rows[len(items) :], items.skipped, strict=True):
+        found[place] = [*columns.without_answer(), f"skipped: {reason}", *nothing]
+    for place, known in origin.known.items():
+        found[place] = [*columns.without_answer(known.label), known.note, *columns.about(known.label)]
+    return found
 
 
 class _Counts:
@@ -366,6 +415,38 @@ class _Counts:
                 found.append(ClassSummary(name, given, parts[k], confidence, presence[k], verdicts.get(k, "")))
         return tuple(sorted(found, key=lambda one: (-one.items, -one.proportion, one.name)))
 
+    def summary(self, solution: Solution, total: Tensor, unknown: Sequence[Tensor]) -> Summary:
+        """What all rows say together, once they are written; ``total`` [k] is the sum of the probabilities."""
+        batch = self.batch
+        presence: Sequence[float | None] = [None] * len(batch.classes)
+        verdicts: Mapping[int, str] = {}
+        n_present = n_unseen = None
+        if solution.estimates_presence:
+            presence = solution.presence[0].tolist()
+            verdicts = _verdicts(solution)
+            low, high = solution.n_present_interval[0].tolist()
+            n_present = (low, high)
+            n_unseen = float(solution.n_unseen[0])
+        n_unknown = sum(self.grouped.values())
+        n_answered = sum(self.given) + n_unknown
+        expected = _expected(unknown, batch.items)
+        return Summary(
+            n_items=len(batch.items),
+            n_classes=len(batch.classes),
+            present=self.present(total, presence, verdicts),
+            mean_confidence=(sum(self.confidence) + self.of_unknown) / max(n_answered, 1),
+            below=self.below,
+            n_present=n_present,
+            n_unseen=n_unseen,
+            n_unknown=n_unknown if unknown else None,
+            unknown_groups=_groups(self.grouped, solution.unknown_medoids, batch.items),
+            unknown_expected=expected.number,
+            unknown_sd=expected.sd,
+            unknown_next=expected.next,
+            learned={name: float(value[0]) for name, value in solution.learned.items()},
+            n_labelled=batch.n_labelled,
+        )
+
 
 def _verdicts(solution: Solution) -> dict[int, str]:
     """Which classes are present and which are possible, at the default error rate."""
@@ -379,16 +460,25 @@ def _groups(grouped: Counter[int], medoids: Tensor | None, items: Named) -> tupl
     return tuple(UnknownGroup(n, items.name(rows[group])) for group, n in grouped.most_common() if group >= 0)
 
 
-def _expected(unknown: Sequence[Tensor], items: Named) -> tuple[float, float, tuple[str, ...]]:
-    """The last of what ``Summary`` says about unknown items, from their probabilities and groups [q]."""
+class _Unknown(NamedTuple):
+    """What is expected of unknown items: how many, give or take, and which to look at next."""
+
+    number: float = 0.0
+    sd: float = 0.0
+    next: tuple[str, ...] = ()
+
+
+def _expected(unknown: Sequence[Tensor], items: Named) -> _Unknown:
+    """What is expected of unknown items, from their probabilities and groups [q]."""
     if not unknown:
-        return 0.0, 0.0, ()
+        return _Unknown()
     probabilities, groups = unknown
     expected, sd = number_unknown(probabilities)
     others = probabilities.masked_fill(groups >= 0, 0)
     first = others.topk(min(_LOOK_AT, len(others)))
-    rows = [row for row, found in zip(first.indices.tolist(), first.values.tolist(), strict=True) if found > _DOUBT]
-    return float(expected), float(sd), tuple(items.name(row) for row in rows)
+    pairs = zip(first.indices.tolist(), first.values.tolist(), strict=True)
+    names = tuple(items.name(row) for row, found in pairs if found > _DOUBT)
+    return _Unknown(float(expected), float(sd), names)
 
 
 def _answer_part(groups: Sequence[Tensor], wanted: float, part: Answered) -> Joined:

@@ -4,17 +4,28 @@ import contextlib
 import hashlib
 import itertools
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from manyway.errors import InputError
-from manyway.files import AnyPath, as_text, atomic_write, cache_folder, check_output, written_format, written_tables
+from manyway.files import (
+    AnyPath,
+    Output,
+    as_text,
+    atomic_write,
+    cache_folder,
+    check_output,
+    written_format,
+    written_tables,
+)
+from manyway.files.formats.csv import Csv
 from manyway.labelling.batch import Named
 
 Inputs = Iterable[AnyPath | None]  # files and folders that must not be written over
 Rows = Iterable[Sequence[Any]]  # cells
 DEFAULT_OUTPUT = Path("labels.csv")
-_FIRST_COLUMNS = ("item", "label", "probability")
+_DIGITS = 4  # of a probability
 
 
 class LevelAnswer(NamedTuple):
@@ -37,7 +48,12 @@ class Row(NamedTuple):
 
 
 def check_table(
-    path: AnyPath | None, inputs: Inputs = (), *, overwrite: bool = False, endings: Collection[str] | None = None
+    path: AnyPath | None,
+    inputs: Inputs = (),
+    *,
+    overwrite: bool = False,
+    endings: Collection[str] | None = None,
+    suffix: str = ".csv",
 ) -> Path:
     """Return the path of the table, after checking that writing it replaces nothing of value.
 
@@ -55,22 +71,23 @@ def check_table(
         Allow to replace any file that is not an input.
     endings : collection of str, optional
         The endings of files that can be written. None: those of tables.
+    suffix : str, default=".csv"
+        The ending of the output that has no name.
 
     Returns
     -------
     Path
     """
     inputs = tuple(inputs)
-    chosen = DEFAULT_OUTPUT if path is None else Path(path)
+    chosen = DEFAULT_OUTPUT.with_suffix(suffix) if path is None else Path(path)
     if path is None and not overwrite:
         others = (chosen.with_stem(f"{chosen.stem}-{n}") for n in itertools.count(2))
         chosen = next(name for name in itertools.chain([chosen], others) if _is_free(name, inputs))
     if chosen.name.strip() == "-":
         raise InputError("The output is '-'; the table is written to a file: name one, such as labels.csv.")
     check_output(chosen, inputs, overwrite=overwrite or path is None)
-    suffix = chosen.suffix.lower()
     endings = written_tables() if endings is None else endings
-    if suffix and suffix not in endings:
+    if chosen.suffix and chosen.suffix.lower() not in endings:
         raise InputError(f"The output is {chosen}; tables of labels are written as {', '.join(endings)}.")
     return chosen
 
@@ -92,79 +109,116 @@ def _written() -> Path:
     return cache_folder() / "tables.txt"
 
 
-def write_table(
-    path: Path,
-    rows: Iterable[Row],
-    top: int,
-    items: Named,
-    inputs: Inputs = (),
-    *,
-    described: Mapping[str, Mapping[str, str]] | None = None,
-    open_set: bool = False,
-    at_levels: bool = False,
-) -> list[str]:
-    """Write the table of labels; return what there is to say about it.
+@dataclass(frozen=True)
+class AnswerColumns:
+    """The columns of answers: which there are, and what stands in them.
 
     Parameters
     ----------
-    path : Path
+    top : int
+        The number of classes per item.
+    open_set : bool, default=False
+        Whether there are the columns ``unknown`` and ``group``.
+    at_levels : bool, default=False
+        Whether there are the columns ``answer``, ``answer_probability`` and ``level``.
+    described : mapping of str to mapping of str to str
+        Columns that say more about the label, such as its scientific name: column -> class -> text.
+    """
+
+    top: int
+    open_set: bool = False
+    at_levels: bool = False
+    described: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
+
+    @property
+    def header(self) -> list[str]:
+        """The names of the columns, without those of ``described``."""
+        names = ["label", "probability"]
+        for rank in range(2, self.top + 1):
+            names += [f"label_{rank}", f"probability_{rank}"]
+        if self.open_set:
+            names += ["unknown", "group"]
+        if self.at_levels:
+            names += ["answer", "answer_probability", "level"]
+        return names
+
+    def cells(self, row: Row) -> list[Any]:
+        """What stands in these columns."""
+        found: list[Any] = []
+        for name, probability in row.best:
+            found += [name, round(probability, _DIGITS)]
+        if self.open_set:
+            unknown = None if row.unknown is None else round(row.unknown, _DIGITS)
+            found += [unknown, row.group]
+        if row.answer is not None:
+            found += [row.answer.name, round(row.answer.probability, _DIGITS), row.answer.level]
+        return found
+
+    def without_answer(self, label: str = "") -> list[Any]:
+        """What stands there beside an item that was not labelled here."""
+        numbers = ("probability", "unknown", "group")
+        empty = [None if name.startswith(numbers) else "" for name in self.header]
+        if self.at_levels:
+            empty[-2] = None
+        return [label, *empty[1:]]
+
+    def about(self, label: str) -> list[str]:
+        """What ``described`` says about a label."""
+        return [of_class.get(label, "") for of_class in self.described.values()]
+
+
+def write_table(
+    path: Path | Output,
+    rows: Iterable[Row],
+    items: Named,
+    columns: AnswerColumns,
+    inputs: Inputs = (),
+) -> list[str]:
+    """Write the table of labels; return what there is to say about it.
+
+    Items that come from a table of the user are given back in that table, see ``manyway.labelling.rows_back``. For all
+    others there is one row per item: its name, the answer, and the further columns of the items.
+
+    Parameters
+    ----------
+    path : Path or Output
         The file; its ending chooses the format, and everything unknown is csv.
     rows : iterable of Row
         One per labelled item.
-    top : int
-        The number of classes per row.
     items : Items or Scores
         What was labelled. Items that were skipped follow at the end, without a label; the column ``note`` with the
         reason is there only if there are any. Further columns of the items come last; cells of what was skipped follow
         those of the items, where they are known. One that has the name of a column of the answer gets ``given_`` in
         front of it.
+    columns : AnswerColumns
+        The columns of the answer.
     inputs : iterable of path-like or None
         Files and folders that must not be written over.
-    described : mapping of str to mapping of str to str
-        Columns that say more about the label, such as its scientific name: column -> class -> text. They come before
-        those of the item.
-    open_set : bool, default=False
-        Whether to write the columns ``unknown`` and ``group``.
-    at_levels : bool, default=False
-        Whether to write the columns ``answer``, ``answer_probability`` and ``level``.
     """
-    header = list(_FIRST_COLUMNS)
-    for rank in range(2, top + 1):
-        header += [f"label_{rank}", f"probability_{rank}"]
-    if open_set:
-        header += ["unknown", "group"]
-    if at_levels:
-        header += ["answer", "answer_probability", "level"]
-    more, about, skipped = items.carried, described or {}, items.skipped
-    if skipped:
+    header = ["item", *columns.header]
+    if items.skipped:
         header.append("note")
-    # Probabilities have four digits in a text; other numbers come back as they were.
-    as_texts = not written_format(path).is_exact
-    for name in (*about, *more):
+    more = items.carried
+    for name in (*columns.described, *more):
         header.append(_free(name, {*header, *(other for other in more if other != name)}))
+    # Probabilities have four digits in a text; other numbers come back as they were.
+    is_text = not written_format(path.wanted if isinstance(path, Output) else path).is_exact
+
+    def carried(number: int) -> list[Any]:
+        found = [cells[number] if number < len(cells) else None for cells in more.values()]
+        return [*map(as_text, found)] if is_text else found
 
     def cells() -> Iterator[list[Any]]:
+        no_note = [""] if items.skipped else []
         for row in rows:
-            filled: list[Any] = [row.item, *(cell for name, p in row.best for cell in (name, round(p, 4)))]
-            if open_set:
-                filled += [None if row.unknown is None else round(row.unknown, 4), row.group]
-            if row.answer is not None:
-                filled += [row.answer.name, round(row.answer.probability, 4), row.answer.level]
-            others = (column[row.number] for column in more.values())
-            filled += [""] if skipped else []
-            filled += [of_class.get(row.best[0][0], "") for of_class in about.values()]
-            yield [*filled, *(map(as_text, others) if as_texts else others)]
-        for number, (name, reason) in enumerate(skipped, len(items)):
-            empty: list[Any] = [None if n % 2 == 0 else "" for n in range(2 * top - 1)]
-            empty += [None, None] if open_set else []
-            empty += ["", None, ""] if at_levels else []
-            others = (column[number] if number < len(column) else None for column in more.values())
-            empty += [f"skipped: {reason}", *(None for _ in about)]
-            yield [name, "", *empty, *(map(as_text, others) if as_texts else others)]
+            about = columns.about(row.best[0][0])
+            yield [row.item, *columns.cells(row), *no_note, *about, *carried(row.number)]
+        nothing = [None] * len(columns.described)
+        for number, (name, reason) in enumerate(items.skipped, len(items)):
+            note = f"skipped: {reason}"
+            yield [name, *columns.without_answer(), note, *nothing, *carried(number)]
 
-    notes = write_rows(path, header, cells(), inputs)
-    remember(path)
-    return notes
+    return write_rows(path, header, cells(), inputs, for_excel=True)
 
 
 def remember(path: Path) -> None:
@@ -182,13 +236,27 @@ def _free(name: str, others: Collection[str]) -> str:
     return name
 
 
-def write_rows(path: Path, header: Sequence[str], rows: Rows, inputs: Inputs = ()) -> list[str]:
+def write_rows(
+    path: Path | Output, header: Sequence[str], rows: Rows, inputs: Inputs = (), *, for_excel: bool = False
+) -> list[str]:
     """Write a table in the format of its ending (csv where that is unknown); it appears complete or not at all.
 
-    Returns what there is to say about it.
+    ``for_excel`` puts a byte-order mark in front of a text that is not ASCII: Excel would read other letters. Returns
+    what there is to say about the table.
     """
+    name = path.wanted if isinstance(path, Output) else path
+    chosen = written_format(name)
     with atomic_write(path, inputs) as temporary:
-        defused = written_format(path).write(temporary, header, rows)
+        if for_excel and isinstance(chosen, Csv):
+            defused = chosen.write(temporary, header, rows, mark=None)
+        else:
+            defused = chosen.write(temporary, header, rows)
+    return remarks_on_defused(path, defused)
+
+
+def remarks_on_defused(path: Path | Output, defused: int) -> list[str]:
+    """What there is to say about cells that a spreadsheet would have computed."""
     if not defused:
         return []
-    return [f"cells of {path.name} that begin like a formula ({defused}) were written with an apostrophe in front"]
+    name = (path.path if isinstance(path, Output) else path).name
+    return [f"cells of {name} that begin like a formula ({defused}) were written with an apostrophe in front"]

@@ -9,10 +9,14 @@ from typing import Any
 import numpy as np
 from sklearn.calibration import calibration_curve
 
+from manyway.core.arguments import checks_arguments, shown
 from manyway.errors import InputError, optional
 from manyway.plots.style import styles_of
 
+_MOST_BINS = 10_000
 
+
+@checks_arguments
 def plot_presence(
     result: Any,
     class_names: Sequence[Any] | None = None,
@@ -53,12 +57,16 @@ def plot_presence(
     >>> [label.get_text() for label in ax.get_yticklabels()]
     ['ant', 'bee']
     """
+    if not hasattr(result, "presence") or not hasattr(result, "n_present_interval"):
+        raise InputError(f"The result is {shown(result)}; give what infer or solve returned.")
     presence = _array(result.presence)
     if presence.ndim == 2 and len(presence) > 1:
         raise InputError(f"The solution has {len(presence)} tasks; plot one of them: solve(method, tasks[i : i + 1]).")
     presence = presence.ravel()
     names = getattr(result, "classes", None) if class_names is None else class_names
     names = np.arange(len(presence)) if names is None else np.asarray(names)
+    if names.ndim != 1:
+        raise InputError(f"class_names is {shown(class_names)}; give one name per class.")
     if len(names) != len(presence):
         raise InputError(f"class_names has {len(names)} entries for {len(presence)} classes; give one per class.")
     if top < 1:
@@ -77,11 +85,12 @@ def plot_presence(
     ax.set_yticks(places, [str(name) for name in names[order]])
     ax.invert_yaxis()
     low, high = _array(solution.n_present_interval).ravel().tolist()
-    title = f"{low if low == high else f'{low} to {high}'} classes occur" + f" (truth: {len(truth)})" * bool(truth)
+    title = f"{low if low == high else f'{low} to {high}'} classes occur" + f" (truth: {len(truth)})" * (len(truth) > 0)
     ax.set(xlim=(0, 1), xlabel="probability that the class is present", title=title)
     return ax
 
 
+@checks_arguments
 def plot_reliability(probabilities: Any, labels: Any, n_bins: int = 10, ax: Any = None) -> Any:
     """Accuracy against confidence: calibrated probabilities lie on the diagonal.
 
@@ -109,6 +118,12 @@ def plot_reliability(probabilities: Any, labels: Any, n_bins: int = 10, ax: Any 
     """
     values = _array(getattr(probabilities, "probabilities", probabilities))
     truth = _array(labels)
+    if values.dtype.kind not in "fiu" or not values.ndim or not values.size:
+        raise InputError(f"The probabilities are {shown(probabilities)}; give an array [..., class] of numbers.")
+    if not np.isfinite(values).all():
+        raise InputError("A probability is NaN or infinite; give numbers from 0 to 1.")
+    if not 1 <= n_bins <= _MOST_BINS:
+        raise InputError(f"n_bins is {n_bins}; it must be from 1 to {_MOST_BINS}.")
     if truth.shape != values.shape[:-1]:
         raise InputError(f"There are labels of shape {truth.shape} for probabilities of shape {values.shape}.")
     chosen = values.argmax(-1)
@@ -124,6 +139,7 @@ def plot_reliability(probabilities: Any, labels: Any, n_bins: int = 10, ax: Any 
     return ax
 
 
+@checks_arguments
 def plot_k_eff(evaluations: Mapping[str, Mapping[int, Any]], ax: Any = None) -> Any:
     """Accuracy of methods against the number of classes that occur, with 95 % intervals.
 
@@ -148,6 +164,9 @@ def plot_k_eff(evaluations: Mapping[str, Mapping[int, Any]], ax: Any = None) -> 
     >>> plot_k_eff({"simpleshot": found}).get_xlabel()
     'number of classes that occur (K_eff)'
     """
+    for method, found in evaluations.items():
+        if not isinstance(method, str) or not all(hasattr(one, "accuracy") for one in found.values()):
+            raise InputError(f"evaluations has {shown(found)} for {shown(method)}; give what evaluate returned.")
     ax, styles = _axes(ax), styles_of({method: method for method in evaluations})
     for method, found in evaluations.items():
         k_eff = sorted(found)
@@ -162,7 +181,11 @@ def plot_k_eff(evaluations: Mapping[str, Mapping[int, Any]], ax: Any = None) -> 
 
 def _axes(ax: Any) -> Any:
     """The given axes, or new ones."""
-    return optional("matplotlib.pyplot", "plot", "Plotting").subplots()[1] if ax is None else ax
+    if ax is None:
+        return optional("matplotlib.pyplot", "plot", "Plotting").subplots()[1]
+    if not hasattr(ax, "barh"):
+        raise InputError(f"ax is {shown(ax)}; give axes of matplotlib, or none.")
+    return ax
 
 
 def _array(values: Any) -> np.ndarray[Any, Any]:

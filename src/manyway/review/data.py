@@ -16,7 +16,7 @@ from safetensors import safe_open
 from safetensors.torch import save_file
 
 from manyway.errors import InputError
-from manyway.files import BOX, SOURCE, Items, Scores, atomic_write, box_of, trying
+from manyway.files import BOX, SOURCE, Items, Scores, TableOrigin, atomic_write, box_of, trying
 from manyway.files import FILE as IN_FILE
 
 PICTURES = "pictures"
@@ -251,6 +251,7 @@ def _about(items: Items) -> dict[str, Any]:
         "labels": items.labels,
         "columns": items.columns,
         "skipped": items.skipped,
+        "origin": None if items.origin is None else items.origin.saved(),
     }
 
 
@@ -270,7 +271,10 @@ def _items(features: Any, about: Mapping[str, Any], base_mean: Any) -> Items:
             raise ValueError("names or labels do not fit the features")
     skipped = tuple((str(name), str(reason)) for name, reason in about["skipped"])
     carried = about["carried"]
-    return Items(features, base_mean=base_mean, skipped=skipped, carried=carried, **saved)
+    origin = about.get("origin")  # reviews of older versions have none
+    if origin is not None:
+        origin = TableOrigin.load(origin)
+    return Items(features, base_mean=base_mean, skipped=skipped, carried=carried, origin=origin, **saved)
 
 
 def _tuple(values: Sequence[str] | None) -> Any:

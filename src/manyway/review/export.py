@@ -19,6 +19,7 @@ from manyway.errors import InputError
 from manyway.files import (
     AnyPath,
     Items,
+    TableOrigin,
     check_output,
     match_columns,
     read_scores,
@@ -28,6 +29,7 @@ from manyway.files import (
 from manyway.labelling import INPUT, Batch, check_format
 from manyway.labelling.batch import UNKNOWN
 from manyway.labelling.outputs import Found, write_format
+from manyway.labelling.rows_back import write_back
 from manyway.labelling.table import write_rows
 from manyway.review.data import TEXTS, ScoreFile
 from manyway.review.session import Session
@@ -128,7 +130,8 @@ def export_labels(session: Session, path: AnyPath) -> int:
     path : path-like
         A .csv, .tsv, .xlsx, .parquet or .jsonl file. The label of unknown items is ``unknown``.
         Where items may be unknown, the columns ``unknown`` and ``group`` are those of ``manyway
-        label``. The items' own columns come last.
+        label``. Items that come from a table, which nobody has changed since, are given back in
+        that table. Otherwise the items' own columns come last.
 
     Returns
     -------
@@ -140,13 +143,30 @@ def export_labels(session: Session, path: AnyPath) -> int:
     header = [*_COLUMNS, *(_OF_UNKNOWN if session.data.open_set else ())]
     rows = []
     with session.lock:
-        for row in range(len(session.answers)):
-            found = _label_row(session, row)
-            own = [cells[row] if row < len(cells) else None for cells in carried.values()]
-            rows.append([found[name] for name in header] + own)
+        found = [_label_row(session, row) for row in range(len(session.answers))]
+    origin = session.data.items.origin
+    if origin is not None:
+        answers = _beside(origin, session, [[cells[name] for name in header[1:]] for cells in found])
+        write_back(path, origin, [*header[1:], "note"], answers)
+        return len(found)
+    for row, cells_of_row in enumerate(found):
+        own = [cells[row] if row < len(cells) else None for cells in carried.values()]
+        rows.append([cells_of_row[name] for name in header] + own)
     own_header = [f"given_{name}" if name in header else name for name in carried]
-    write_rows(path, header + own_header, rows)
+    write_rows(path, header + own_header, rows, for_excel=True)
     return len(rows)
+
+
+def _beside(origin: TableOrigin, session: Session, found: Sequence[Sequence[Any]]) -> dict[int, list[Any]]:
+    """What is added to each row of the table that the items come from, from the answers of the items."""
+    items = session.data.items
+    reasons = [""] * len(items)
+    reasons += [f"skipped: {reason}" for _, reason in items.skipped]
+    answers = {place: [*cells, reason] for place, cells, reason in zip(origin.rows, found, reasons, strict=True)}
+    for place, known in origin.known.items():
+        nothing = [None] * (len(found[0]) - 1)
+        answers[place] = [known.label, *nothing, known.note]
+    return answers
 
 
 def _label_row(session: Session, row: int) -> dict[str, Any]:

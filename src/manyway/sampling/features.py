@@ -13,7 +13,8 @@ import torch
 from torch import Tensor
 
 from manyway import files
-from manyway.core import as_features, as_labels, moderate, shaped
+from manyway.core import as_features, as_labels, moderate, resolve_device, shaped
+from manyway.core.arguments import checks_arguments, shown
 from manyway.errors import InputError
 from manyway.files import AnyPath, Options, read_contents
 from manyway.files.formats.safetensors import Safetensors
@@ -81,6 +82,10 @@ class FeatureSet:
         if class_names is None and n_classes > max(10_000, _SPARSE * len(labels)):
             how = "number the classes from 0 without gaps, for example with numpy.unique(labels, return_inverse=True)"
             raise InputError(f"labels go up to {n_classes - 1} for {len(labels)} rows; {how}.")
+        if class_names is not None and not _is_list(class_names):
+            raise InputError(f"class_names is {shown(class_names)}; give one name per class.")
+        if meta is not None and not isinstance(meta, Mapping):
+            raise InputError(f"meta is {shown(meta)}; give a mapping of names to values.")
         names = tuple(map(str, class_names)) if class_names is not None else tuple(map(str, range(n_classes)))
         if len(names) < n_classes:
             raise InputError(f"labels go up to {n_classes - 1} but there are only {len(names)} class names.")
@@ -89,7 +94,7 @@ class FeatureSet:
             base_mean = as_features(base_mean, "base_mean").to(features)
             shaped(base_mean, features.shape[1:], "base_mean", "give one number per feature")
         if is_support is not None:
-            is_support = torch.as_tensor(is_support, dtype=torch.bool, device=features.device)
+            is_support = as_labels(_without_truths(is_support), "is_support").to(features.device, torch.bool)
             shaped(is_support, labels.shape, "is_support", "give one for each row of features")
         if class_features is not None:
             class_features = as_features(class_features, "class_features").to(features)
@@ -156,6 +161,8 @@ class FeatureSet:
         -------
         FeatureSet
         """
+        if device is not None:
+            device = resolve_device(device)
         features = self.features.to(device=device, dtype=dtype)
         return self if features is self.features else self._with(features=features)
 
@@ -214,6 +221,7 @@ class FeatureSet:
             Safetensors().write(temporary, arrays)
 
     @staticmethod
+    @checks_arguments
     def load(
         path: AnyPath, *, label_column: str | None = None, ignore_columns: Sequence[str] = (), unlabelled: bool = False
     ) -> "FeatureSet":
@@ -298,3 +306,16 @@ def _numbered(
     if unknown:
         raise InputError(f"{path} has the label '{min(unknown)}', which is not among its class names.")
     return class_names, np.array([number[name] for name in labels], dtype=np.int64)
+
+
+def _is_list(values: Any) -> bool:
+    """Whether there are several values in an order, and not the letters of a text."""
+    return hasattr(values, "__len__") and hasattr(values, "__iter__") and not isinstance(values, str | bytes | Mapping)
+
+
+def _without_truths(values: Any) -> Any:
+    """An array of yes and no as one of 1 and 0; others as they are."""
+    if isinstance(values, Tensor):
+        return values.to(torch.int64) if values.dtype == torch.bool else values
+    array = np.asarray(values)
+    return array.astype(np.int64) if array.dtype == bool else values

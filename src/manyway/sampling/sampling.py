@@ -12,6 +12,7 @@ from torch import Tensor
 
 from manyway.core import Tasks, side_by_side
 from manyway.core import random as draws
+from manyway.core.arguments import checks_arguments
 from manyway.core.kernels import fused
 from manyway.errors import InputError
 from manyway.sampling.features import FeatureSet
@@ -23,6 +24,7 @@ _BLOCK_DRAWS = 1 << 19  # tasks are drawn in blocks of about this many integers:
 _BLOCK_DRAWS_GPU = 1 << 26  # on a GPU the cost is in the launches
 
 
+@checks_arguments
 def sample_tasks(features: FeatureSet, spec: TaskSpec, seed: int = 0, start: int = 0, count: int = 1000) -> Tasks:
     """Tasks start..start+count-1 of the stream that (features, spec, seed) defines.
 

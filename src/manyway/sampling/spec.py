@@ -7,6 +7,7 @@ from math import isfinite
 from numbers import Integral, Real
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
+from manyway.core.arguments import fits, shown
 from manyway.errors import InputError
 
 if TYPE_CHECKING:
@@ -89,15 +90,15 @@ class TaskSpec:
         for name in ("shots", "n_query", "n_ways", "n_unknown", "unknown_classes", "n_batches", "n_answers"):
             value = getattr(self, name)
             if not _is_integer(value) and not (value is None and name in _MAY_BE_NONE):
-                raise InputError(f"{name} is {value!r}; it must be an integer.")
+                raise InputError(f"{name} is {shown(value)}; it must be an integer.")
         if not _is_integer(self.k_eff) and not (
             isinstance(self.k_eff, tuple) and len(self.k_eff) == 2 and all(map(_is_integer, self.k_eff))
         ):
-            raise InputError(f"k_eff is {self.k_eff!r}; it must be an integer, or a range (least, most).")
+            raise InputError(f"k_eff is {shown(self.k_eff)}; it must be an integer, or a range (least, most).")
         for name in ("alpha", "gamma"):
             value = getattr(self, name)
             if value is not None and not (isinstance(value, Real) and not isinstance(value, bool)):
-                raise InputError(f"{name} is {value!r}; it must be a number.")
+                raise InputError(f"{name} is {shown(value)}; it must be a number.")
         if self.shots is not None and self.shots < 0:
             raise InputError(f"shots is {self.shots}; it must be 0 (classes known by their features alone) or more.")
         if self.least_k_eff < 1 or self.n_query < 1:
@@ -106,8 +107,8 @@ class TaskSpec:
             raise InputError(f"k_eff is the range {self.k_eff}; its first number must not exceed its second.")
         if self.n_ways is not None and self.n_ways < 2:
             raise InputError(f"n_ways is {self.n_ways}; a task needs at least two classes to choose between.")
-        if self.sampling not in ("uniform", "balanced", "dirichlet"):
-            raise InputError(f"sampling is '{self.sampling}'; choose uniform, balanced or dirichlet.")
+        if not fits(self.sampling, Sampling):
+            raise InputError(f"sampling is {shown(self.sampling)}; choose uniform, balanced or dirichlet.")
         if self.alpha is not None and (self.sampling != "dirichlet" or not (isfinite(self.alpha) and self.alpha > 0)):
             raise InputError("alpha is the parameter of sampling='dirichlet', positive and finite; else leave it out.")
         if self.sampling == "balanced" and not self.is_ragged and self.n_query % self.most_k_eff:
@@ -129,8 +130,8 @@ class TaskSpec:
         if self.n_batches > 1 and (self.is_ragged or self.n_unknown):
             raise InputError("A stream (n_batches) goes with one k_eff and without unknown queries.")
         # A person who answers.
-        if self.reviewer is not None and self.reviewer not in get_args(Reviewer):
-            raise InputError(f"reviewer is '{self.reviewer}'; choose {', '.join(get_args(Reviewer))} or None.")
+        if not fits(self.reviewer, Reviewer | None):
+            raise InputError(f"reviewer is {shown(self.reviewer)}; choose {', '.join(get_args(Reviewer))} or None.")
         if not 0 <= self.n_answers <= self.n_query:
             most = f"{self.n_query}, the number of queries"
             raise InputError(f"n_answers is {self.n_answers}; it must be from 0 to {most}.")

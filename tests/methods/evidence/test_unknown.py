@@ -421,7 +421,7 @@ def test_infer_and_its_tables_have_the_groups():
     strange = table[table["label"] == -1]  # sure to be unknown: the table says how sure, and what comes next
     assert (strange["probability"] == strange["unknown"]).all()
     assert strange["probability"].min() > 0.5
-    assert (strange["second_label"] == result.probabilities[strange.index].argmax(1)).all()
+    assert (strange["label_2"] == result.probabilities[strange.index].argmax(1)).all()
     assert result.classes_frame()["items"].sum() == (truth < 10).sum()
 
 

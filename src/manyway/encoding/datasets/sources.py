@@ -62,6 +62,8 @@ class Source:
         Files beside the pictures that are none, with what they are; rows without a text.
     notes : tuple of str
         What was guessed.
+    origin : TableOrigin or None
+        Where the rows are in a table, and after them those that are left out.
     """
 
     names: tuple[str, ...]
@@ -73,6 +75,7 @@ class Source:
     carried: Mapping[str, Sequence[Any]] = field(default_factory=dict)
     left_out: Remarks = ()
     notes: tuple[str, ...] = ()
+    origin: files.TableOrigin | None = None
 
     def __len__(self) -> int:
         return len(self.names)
@@ -253,7 +256,7 @@ def read_list(
     table = files.open_table(path, options, is_header)
     at_path, at_label = (files.find_any(table.names, *PATH_COLUMNS), None) if table.named else (0, 1)
     if table.named and need_labels:
-        at_label, _ = files.find_label(path, table.names, options)
+        at_label = files.find_label(path, table, options)
     if at_path is None or (at_label is None and need_labels):
         wanted = f"one of {', '.join(PATH_COLUMNS)}" + " and a label" * need_labels
         raise InputError(f"{path} has the columns {files.listed(table.names)}; it needs {wanted}.")
@@ -279,7 +282,8 @@ def list_source(
     labels = labels or [UNLABELLED] * len(names)
     carried = dict(zip((table.names[at] for at in others), table.values(others), strict=True))
     header = tuple(table.names) if table.named else ()
-    about: dict[str, Any] = {"header": header, "carried": carried, "notes": tuple(table.notes)}
+    origin = files.TableOrigin.of(table, path, len(names), options.sheet)
+    about: dict[str, Any] = {"header": header, "carried": carried, "notes": tuple(table.notes), "origin": origin}
     return from_names(names, labels, lambda name, *n: read_file(folder / name, *n), str(path), **about)
 
 

@@ -26,7 +26,9 @@ def may_hold_texts(path: Path) -> bool:
     return files.is_table(path) or files.suffix_of(path) == ".txt"
 
 
-def open_texts(path: Path, options: files.Options = files.AUTO, *, need_labels: bool = True) -> TextSource:
+def open_texts(
+    path: Path, options: files.Options = files.AUTO, *, need_labels: bool = True, skip_empty: bool = False
+) -> TextSource:
     """Read texts and, where there are any, their labels.
 
     Parameters
@@ -40,6 +42,8 @@ def open_texts(path: Path, options: files.Options = files.AUTO, *, need_labels: 
     need_labels : bool, default=True
         Whether labels are read. Otherwise a column of labels is carried like any other, and rows without a text are
         left out.
+    skip_empty : bool, default=False
+        Whether rows without a text are left out also where labels are read.
 
     Returns
     -------
@@ -63,25 +67,37 @@ def open_texts(path: Path, options: files.Options = files.AUTO, *, need_labels: 
         return _source(path, places, texts, notes=(*source.notes, *([note] if files.tabs_in(source) else [])))
     table = files.open_table(path, options)
     names = table.names
-    label, remark = files.find_label(path, names, options) if need_labels else (None, None)
-    text, chosen = files.find_text(table, options, {label})
+    label = files.find_label(path, table, options) if need_labels else None
+    text, other_texts = files.find_text(table, options, {label})
     if text is None and not table.is_empty:
         none = f"{files.listed(names)}, of which none holds texts (or is named {', '.join(files.TEXT_NAMES)})"
         raise InputError(f"{path} has the columns {none}; name that of texts with `text_column`.")
     others = [name for at, name in enumerate(names) if at != text]
-    if chosen and len(names[text or 0].split()) > _NAME_WORDS and all(map(files.is_number, others)):
+    guessed = options.text_column is None and text is not None and names[text] not in files.TEXT_NAMES
+    if guessed and len(names[text or 0].split()) > _NAME_WORDS and all(map(files.is_number, others)):
         hint = f"write names of columns above it, or say that '{names[text or 0]}' is one with `text_column`"
         raise InputError(f"The first line of {path} looks like an item, not like names; {hint}.")
-    item, called = files.find_item(table, options, {label, text})
+    item, other_items = files.find_item(table, options, {label, text})
     kept = [at for at in range(len(names)) if at not in (label, item) and (at != text or item is not None)]
     texts, labels, items, *carried = table.values([text, label, item, *kept])
     called_items = files.item_names(path, items)
     places = [table.place(row) for row in range(len(texts or ()))]
-    empty = {row for row, cell in enumerate(texts or ()) if not need_labels and not str(cell or "").strip()}
+    may_lack = skip_empty or not need_labels
+    empty = {row for row, cell in enumerate(texts or ()) if may_lack and not str(cell or "").strip()}
 
     def filled(cells: Sequence[Any] | None) -> Any:
         return cells and tuple(cell for row, cell in enumerate(cells) if row not in empty)
 
+    used = {label, text, item}
+    roles = files.Roles(
+        label=None if label is None or options.label_column is not None else names[label],
+        item=None if item is None or options.item_column is not None else names[item],
+        text=names[text] if guessed and options.like is None and text is not None else None,
+        unused=[name for at, name in enumerate(names) if at not in used and name.strip()],
+        other_items=other_items,
+        other_texts=other_texts,
+    )
+    filled_first = (*filled(range(len(places))), *sorted(empty))
     return _source(
         path,
         filled(places),
@@ -94,8 +110,9 @@ def open_texts(path: Path, options: files.Options = files.AUTO, *, need_labels: 
             names[at]: (*filled(cells), *(cells[row] for row in sorted(empty)))
             for at, cells in zip(kept, carried, strict=True)
         },
-        notes=(*table.notes, *filter(None, (remark, chosen, called)), *files.remarks_on_items(path, called_items)),
+        notes=(*table.notes, *roles.line(path.name), *files.remarks_on_items(path, called_items)),
         left_out=tuple(((called_items or places)[row], "it has no text") for row in sorted(empty)),
+        origin=files.TableOrigin.of(table, path, len(places), options.sheet).take(filled_first),
     )
 
 

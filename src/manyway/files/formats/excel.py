@@ -58,12 +58,17 @@ def _cell(openpyxl: Any, sheet: Any, value: Any) -> Any:
     number = isinstance(value, int | float) and abs(value) < _EXACT  # not NaN either
     if value is None or number or (isinstance(value, date) and getattr(value, "tzinfo", None) is None):
         return value
-    shown = _NOT_IN_EXCEL.sub(lambda found: f"\\x{ord(found[0]):02x}", str(as_text(value)))
-    if len(shown) > _MOST_LETTERS:
-        raise InputError(f"A cell has {len(shown):,} letters and Excel takes {_MOST_LETTERS:,}; use .csv or .parquet.")
-    cell = openpyxl.cell.WriteOnlyCell(sheet, shown)
+    cell = openpyxl.cell.WriteOnlyCell(sheet, excel_text(str(as_text(value))))
     cell.data_type = "s"
     return cell
+
+
+def excel_text(value: str) -> str:
+    """A text for a cell of Excel, with codes for what it cannot hold."""
+    shown = _NOT_IN_EXCEL.sub(lambda found: f"\\x{ord(found[0]):02x}", value)
+    if len(shown) > _MOST_LETTERS:
+        raise InputError(f"A cell has {len(shown):,} letters and Excel takes {_MOST_LETTERS:,}; use .csv or .parquet.")
+    return shown
 
 
 def _open(path: Path, sheet: str | None, count: int | None) -> Table:
@@ -103,7 +108,7 @@ def _open(path: Path, sheet: str | None, count: int | None) -> Table:
     notes = [read] if others else []
     if formulas:
         notes.append(f"{path.name} has formulas that were never computed: their cells are empty; save it in Excel once")
-    return Table(path, titles, columns, numbers=[number for number, _ in rows], notes=notes)
+    return Table(path, titles, columns, numbers=[number for number, _ in rows], notes=notes, sheet=chosen)
 
 
 def _is_table(page: Any) -> bool:

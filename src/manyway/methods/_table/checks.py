@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import types
 from collections.abc import Mapping, Sequence
-from math import isfinite
 from numbers import Integral, Real
-from typing import Any, Literal, Union, get_args, get_origin
+from typing import Any
 
 from manyway import core  # its parts are imported at their first use, which loads torch
+from manyway.core.arguments import refuse_type
 from manyway.errors import InputError
 
 # A parameter means the same in every method, so its range is written once. Integers are counts, at least 1.
@@ -16,7 +15,9 @@ _POSITIVE = {"logit_scale", "temperature", "inlier_temperature", "tempering", "p
 _POSITIVE |= {"lr", "c", "step", "alphas", "anneal_from", "max_concentration"}
 _POSITIVE |= {"prior_weight", "anchor_weight", "entropy_weight", "affinity_weight"}
 _NOT_NEGATIVE = {"lam", "eps", "tol", "sinkhorn_tol", "weights", "graph_weight", "guess_weight", "gammas"}
+_LARGEST = 1e15  # larger numbers are slips, and overflow in float32 when they are squared
 _SHARES = {"data_weight", "queries_weight"}  # from 0 to 1
+_COUNTS = (int, int | None)
 _ROW_SUMS = 1e-3  # how far a row of probabilities may be from 1
 
 
@@ -31,8 +32,7 @@ def check_params(method: str, params: Mapping[str, Any], annotations: Mapping[st
     """
     for name, value in params.items():
         annotation = annotations.get(name, Any)
-        if not _fits(value, annotation):
-            raise InputError(f"{method}: {name} is {value!r}; it must be {_words(annotation)}.")
+        refuse_type(method, name, value, annotation)
         for number in value if isinstance(value, Sequence) and not isinstance(value, str) else [value]:
             if not isinstance(number, Real) or isinstance(number, bool):
                 continue
@@ -40,7 +40,9 @@ def check_params(method: str, params: Mapping[str, Any], annotations: Mapping[st
                 raise InputError(f"{method}: {name} is {value!r}; it must be from 0 to 1.")
             if name in _NOT_NEGATIVE and number < 0:
                 raise InputError(f"{method}: {name} is {value!r}; it must not be negative.")
-            if number <= 0 and (name in _POSITIVE or (isinstance(number, Integral) and annotation is int)):
+            if abs(float(number)) > _LARGEST:
+                raise InputError(f"{method}: {name} is {value!r}; it must be smaller than {_LARGEST:g}.")
+            if number <= 0 and (name in _POSITIVE or (isinstance(number, Integral) and annotation in _COUNTS)):
                 raise InputError(f"{method}: {name} is {value!r}; it must be positive.")
 
 
@@ -69,48 +71,3 @@ def check_solution(method: str, tasks: core.Tasks, solution: core.Solution) -> N
     why = "its features or the parameters are too extreme, or its labelled examples hardly differ"
     hint = "try another scale, features in float64 or the default parameters"
     raise InputError(f"{method} has no valid probabilities for task {task}: {why}; {hint}.")
-
-
-def _fits(value: Any, annotation: Any) -> bool:
-    """Whether a value is of the annotated type; an annotation that is not understood fits everything."""
-    origin = get_origin(annotation)
-    if annotation is Any:
-        return True
-    if origin in (Union, types.UnionType):
-        return any(_fits(value, choice) for choice in get_args(annotation))
-    if origin is Literal:
-        return value in get_args(annotation)
-    if _holds(origin, Sequence):
-        of = get_args(annotation)[0]
-        return isinstance(value, Sequence) and not isinstance(value, str) and all(_fits(each, of) for each in value)
-    if _holds(origin, Mapping):
-        of = get_args(annotation)[1]
-        return isinstance(value, Mapping) and all(_fits(each, of) for each in value.values())
-    if annotation in (None, types.NoneType):
-        return value is None
-    if annotation is bool:
-        return isinstance(value, bool) or type(value).__name__ == "bool"  # NumPy's, whose class has that name too
-    if annotation is float:
-        return isinstance(value, Real) and not isinstance(value, bool) and isfinite(value)
-    if annotation is int:
-        return isinstance(value, Integral) and not isinstance(value, bool)
-    return not isinstance(annotation, type) or isinstance(value, annotation)
-
-
-def _holds(origin: Any, kind: type) -> bool:
-    return isinstance(origin, type) and issubclass(origin, kind)
-
-
-def _words(annotation: Any) -> str:
-    """A type, as an error message names it."""
-    names = {float: "a finite number", int: "an integer", bool: "True or False", str: "a string", type(None): "None"}
-    origin, inner = get_origin(annotation), get_args(annotation)
-    if origin in (Union, types.UnionType):
-        return " or ".join(map(_words, inner))
-    if origin is Literal:
-        return " or ".join(map(repr, inner))
-    if _holds(origin, Sequence):
-        return "a sequence of finite numbers" if inner[0] is float else f"a sequence, each {_words(inner[0])}"
-    if _holds(origin, Mapping):
-        return f"a mapping of names, each to {_words(inner[1])}"
-    return names.get(annotation, getattr(annotation, "__name__", str(annotation)))

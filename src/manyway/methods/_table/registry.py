@@ -10,11 +10,11 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from importlib import import_module
-from types import SimpleNamespace
-from typing import Any, cast, get_type_hints
+from typing import Any, cast
 from warnings import warn
 
 from manyway import core  # its parts are imported at their first use, which loads torch
+from manyway.core.arguments import annotations_of, checks_arguments
 from manyway.errors import ConvergenceWarning, InputError, named, nearest
 from manyway.methods._table.checks import check_params, check_samples, check_solution
 from manyway.methods._table.parameters import described_parameters, doc_entries, doc_sections, first_line
@@ -106,14 +106,7 @@ class Method:
     @cached_property
     def _annotations(self) -> dict[str, Any]:
         """The types of the solver's parameters, from its signature; one that cannot be resolved is Any."""
-        found: dict[str, Any] = {}
-        for name, parameter in inspect.signature(self.solver).parameters.items():
-            holder = SimpleNamespace(__annotations__={name: parameter.annotation})
-            try:
-                found |= get_type_hints(holder, getattr(self.solver, "__globals__", {}))
-            except NameError:
-                found[name] = Any
-        return found
+        return annotations_of(self.solver)
 
     def __call__(self, tasks: core.Tasks, *, prepared: Any = None, known: Any = None, **params: Any) -> core.Solution:
         import torch
@@ -261,6 +254,7 @@ def get_method(name: str) -> Method:
     return named(METHODS, name, "method")
 
 
+@checks_arguments
 def solve(method: str, tasks: core.Tasks, **params: Any) -> core.Solution:
     """Run the named method on a batch of tasks.
 

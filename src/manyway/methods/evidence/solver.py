@@ -35,6 +35,7 @@ import torch
 from torch import Tensor
 
 from manyway.core import Answered, Pile, Reading, Scaling, Solution, Sums, Tally, Tasks, class_sums, doubt, tally
+from manyway.core.arguments import checks_arguments
 from manyway.errors import InputError
 from manyway.methods.calibration import Calibration, Finish, FirstStep, calibrate, calibrate_and_place, doubted, tuned
 from manyway.methods.calibration.scaling import QUERY_DEPENDENT
@@ -598,6 +599,7 @@ def learn_before(tasks: Tasks, parameters: Parameters) -> Learned | None:
     return _learned(scaled(tasks, parameters), parameters)
 
 
+@checks_arguments
 def evidence_from_likelihood(
     likelihood: Tensor,
     counts: Tensor,
@@ -638,9 +640,12 @@ def evidence_from_likelihood(
     >>> evidence_from_likelihood(logits, torch.ones(1, 3)).labels.tolist()
     [[0, 0, 0, 0]]
     """
-    if likelihood.ndim != 3 or counts.shape not in (likelihood[:, 0].shape, (1, likelihood.shape[-1])):
+    is_filled = likelihood.ndim == 3 and likelihood.shape[1] > 0
+    if not is_filled or counts.shape not in (likelihood[:, 0].shape, (1, likelihood.shape[-1])):
         shapes = f"The likelihoods have shape {tuple(likelihood.shape)} and the counts {tuple(counts.shape)}"
         raise InputError(f"{shapes}; they must be [task, query, class] and [task, class].")
+    if not likelihood.is_floating_point():
+        raise InputError(f"The likelihoods are {likelihood.dtype}; they must be floating-point numbers.")
     if not bool(torch.isfinite(likelihood).all()):
         raise InputError("A log-likelihood is NaN or infinite; use a low finite number for what is impossible.")
     grouping: dict[str, Any] = {"group_posterior": group_posterior, "merge_groups": merge_groups, "schedule": schedule}

@@ -1,0 +1,179 @@
+"""Wrong types, shapes and numbers for every parameter of every public function: one InputError says what is wrong."""
+
+from __future__ import annotations
+
+import inspect
+import warnings
+from collections.abc import Callable
+from typing import Any
+
+import matplotlib
+import numpy as np
+import pyarrow
+import pytest
+import torch
+
+import manyway
+from manyway import FeatureSet, InputError, Tasks, TaskSpec
+
+matplotlib.use("Agg")
+R = np.random.default_rng(0)
+X = R.normal(size=(12, 4)) + np.repeat(np.eye(4) * 4, 3, 0)
+Y = np.repeat(np.arange(4), 3)
+QUERY = X[::2]
+SCORES = R.dirichlet(np.ones(4), 6)
+BAD: dict[str, Any] = {
+    "None": None,
+    "nan": float("nan"),
+    "inf": float("inf"),
+    "-1": -1,
+    "0": 0,
+    "10**30": 10**30,
+    "-10**30": -(10**30),
+    "1.5": 1.5,
+    "text": "abc",
+    "no text": "",
+    "no list": [],
+    "list": [1, 2],
+    "array": np.zeros((2, 2)),
+    "array of texts": np.array(["a", "b"]),
+    "object": object(),
+    "mapping": {},
+    "bytes": b"x",
+}
+ESTIMATORS = [
+    name
+    for name in manyway.__all__
+    if inspect.isclass(getattr(manyway, name)) and hasattr(getattr(manyway, name), "fit")
+]
+
+
+def features() -> FeatureSet:
+    return FeatureSet(R.normal(size=(60, 4)), np.repeat(np.arange(6), 10))
+
+
+def tasks() -> Tasks:
+    return Tasks.from_arrays(X[None], Y[None], QUERY[None])
+
+
+def frame(labels: bool = False) -> pyarrow.Table:
+    columns: dict[str, Any] = {"vector": [row.tolist() for row in (X if labels else QUERY)]}
+    return pyarrow.table({**columns, **({"label": [str(k) for k in Y]} if labels else {})})
+
+
+def foreign(call: Callable[..., Any], good: dict[str, Any], names: list[str]) -> list[str]:
+    """The bad values that end in anything but an answer or an InputError."""
+    found = []
+    for name in names:
+        for title, value in BAD.items():
+            try:
+                with warnings.catch_warnings():
+                    warnings.simplefilter("ignore")
+                    call(**{**good, name: value})
+            except InputError as error:
+                if "\n" in str(error):
+                    found.append(f"{name} = {title}: several lines")
+            except Exception as error:
+                found.append(f"{name} = {title}: {type(error).__name__}: {error}")
+    return found
+
+
+def parameters(function: Callable[..., Any]) -> list[str]:
+    kinds = (inspect.Parameter.VAR_KEYWORD, inspect.Parameter.VAR_POSITIONAL)
+    return [name for name, one in inspect.signature(function).parameters.items() if one.kind not in kinds]
+
+
+@pytest.mark.parametrize("name", ESTIMATORS)
+def test_parameters_of_estimators(name):
+    kind = getattr(manyway, name)
+    known = parameters(kind)
+    few = {"max_iter": 2} if "max_iter" in known else {}
+
+    def run(**params: Any) -> Any:
+        if name == "EvidenceFromScores":
+            return kind(**{"classes": list("abcd"), **params}).fit().infer(SCORES)
+        return kind(**params).fit(X, Y).infer(QUERY)
+
+    assert foreign(run, few, known) == []
+
+
+def _evidence() -> Any:
+    return manyway.Evidence(max_iter=2).fit(X, Y)
+
+
+def _from_scores() -> Any:
+    return manyway.EvidenceFromScores(classes=list("abcd"), max_iter=2).fit()
+
+
+METHODS = {
+    "fit": (lambda: manyway.SimpleShot().fit, {"X": X, "y": Y}),
+    "predict": (lambda: manyway.SimpleShot().fit(X, Y).predict, {"X": QUERY}),
+    "predict_proba": (lambda: manyway.SimpleShot().fit(X, Y).predict_proba, {"X": QUERY}),
+    "score": (lambda: manyway.SimpleShot().fit(X, Y).score, {"X": QUERY, "y": Y[::2]}),
+    "infer": (lambda: _evidence().infer, {"X": QUERY}),
+    "partial_infer": (lambda: _evidence().partial_infer, {"X": QUERY}),
+    "fit of scores": (lambda: _from_scores().fit, {"X": SCORES, "y": list("aabbcc")}),
+    "infer of scores": (lambda: _from_scores().infer, {"X": SCORES}),
+    "score of scores": (lambda: _from_scores().score, {"X": SCORES, "y": list("aabbcc")}),
+    "present": (lambda: _evidence().infer(QUERY).present, {}),
+    "possible": (lambda: _evidence().infer(QUERY).possible, {}),
+}
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_arguments_of_methods(name):
+    make, good = METHODS[name]
+    method = make()
+    assert foreign(method, good, parameters(method)) == []
+
+
+SPEC = TaskSpec(shots=2, k_eff=2, n_query=4)
+LIKELIHOODS = torch.log_softmax(torch.tensor(R.normal(size=(1, 6, 4))), -1)
+FUNCTIONS: dict[str, tuple[Callable[..., Any], Callable[[], dict[str, Any]]]] = {
+    "solve": (manyway.solve, lambda: {"method": "simpleshot", "tasks": tasks()}),
+    "evidence_from_likelihood": (
+        manyway.evidence_from_likelihood,
+        lambda: {"likelihood": LIKELIHOODS, "counts": torch.ones(1, 4), "max_iter": 2},
+    ),
+    "sample_tasks": (manyway.sample_tasks, lambda: {"features": features(), "spec": SPEC, "count": 2}),
+    "evaluate": (
+        manyway.evaluate,
+        lambda: {"method": "simpleshot", "features": features(), "spec": SPEC, "n_tasks": 2},
+    ),
+    "TaskSpec": (TaskSpec, dict),
+    "Tasks.from_arrays": (
+        Tasks.from_arrays,
+        lambda: {"support": X[None], "support_labels": Y[None], "query": QUERY[None]},
+    ),
+    "FeatureSet": (FeatureSet, lambda: {"features": X, "labels": Y}),
+    "FeatureSet.load": (FeatureSet.load, lambda: {"path": "nothing.npz"}),
+    "label_frame": (manyway.label_frame, lambda: {"examples": frame(labels=True), "items": frame()}),
+    "from_frame": (manyway.from_frame, lambda: {"frame": frame()}),
+    "to_frame": (
+        manyway.to_frame,
+        lambda: {"frame": frame(), "result": manyway.SimpleShot().fit(X, Y).infer(QUERY)},
+    ),
+    "plot_presence": (manyway.plot_presence, lambda: {"result": _evidence().infer(QUERY)}),
+    "plot_reliability": (manyway.plot_reliability, lambda: {"probabilities": [[0.9, 0.1]], "labels": [0]}),
+    "plot_k_eff": (manyway.plot_k_eff, lambda: {"evaluations": {}}),
+}
+
+
+@pytest.mark.parametrize("name", FUNCTIONS)
+def test_arguments_of_functions(name):
+    import matplotlib.pyplot as plt
+
+    function, good = FUNCTIONS[name]
+    assert foreign(function, good(), parameters(function)) == []
+    plt.close("all")
+
+
+def test_a_misspelt_parameter_is_said_with_the_right_one():
+    with pytest.raises(InputError, match="Evidence has no parameter 'openset'; did you mean 'open_set'"):
+        manyway.Evidence(openset=True)
+    with pytest.raises(InputError, match="did you mean 'max_iter'"):
+        manyway.Evidence().set_params(maxiter=3)
+    with pytest.raises(TypeError):  # as Python and scikit-learn call it
+        manyway.Evidence(openset=True)
+    with pytest.raises(InputError, match="sample_tasks has no parameter 'sed'; did you mean 'seed'"):
+        manyway.sample_tasks(features(), SPEC, sed=1)
