@@ -138,7 +138,7 @@ def label(
     from manyway.cli.inputs import Inputs, ScoreInputs
     from manyway.cli.review import DEFAULT_FOLDER, check_review, features_data, run_review, scores_data
     from manyway.cli.summary import print_summary
-    from manyway.methods.evidence.from_scores import SEVERAL
+    from manyway.methods.scores.kinds import SEVERAL
 
     columns = (label_column, item_column, ignore_columns or (), feature_columns or ())
     options = files.Options(*columns, text_column=text_column, sheet=sheet, skip_bad=skip_bad)

@@ -115,7 +115,7 @@ def review(
     import tempfile
 
     from manyway.cli.inputs import Inputs, ScoreInputs
-    from manyway.methods.evidence.from_scores import SEVERAL
+    from manyway.methods.scores.kinds import SEVERAL
 
     check_review(several=kind == SEVERAL)
     serve = partial(run_review, port=port, browser=not no_browser)

@@ -10,16 +10,8 @@ import torch
 from manyway import InputError, Tasks, evidence_from_likelihood, solve
 from manyway.core.solution import Solution
 from manyway.labelling.taxonomy import answer_at_least
-from manyway.methods.evidence.from_scores import (
-    find_kind,
-    fit_posteriors,
-    for_scores,
-    held,
-    learn_scores,
-    log_odds,
-    log_posteriors,
-    without_prior,
-)
+from manyway.methods.scores.calibrate import fit_labelled
+from manyway.methods.scores.kinds import find_kind, log_odds, log_posteriors, without_prior
 from manyway.methods.evidence.schedule import Parameters, Schedule
 
 NAN = math.nan
@@ -304,7 +296,7 @@ def test_labelled_items_of_all_classes_calibrate_each_class():
     posteriors, truth = batch(12, 12, 600)
     bias = torch.linspace(-1, 1, 12)
     biased = (posteriors * 2 + bias).log_softmax(-1)
-    scaling = fit_posteriors(biased, truth)
+    scaling = fit_labelled(biased, truth)
     assert 1 / float(scaling[-1]) == pytest.approx(2, rel=0.3)
     assert torch.corrcoef(torch.stack([scaling[:-1], bias]))[0, 1] < -0.8
     found = from_scores(posteriors[:50], (biased, truth))
