@@ -105,9 +105,9 @@ def calibrate(sample: Part, given: Given, limits: Limits, constants: ScoreConsta
         hidden=0.0,
         coverage=coverage,
     )
-    found = replace(found, listed=listed(found.own(posteriors), given.expected, constants))
+    found = replace(found, listed=listed(found.own(posteriors), given.expected))
     first = search_sample(posteriors, sample.known, found.likelihood, limits)
-    preference = preferences(found.own(posteriors), first, constants)
+    preference = preferences(found.own(posteriors), first, temperature, constants)
     bias = (1 - coverage) * preference.bias - coverage * fitted[:-1]
     return replace(found, bias=bias, hidden=(1 - coverage) * preference.hidden)
 
@@ -163,7 +163,7 @@ class Preference:
     hidden: float  # the gain in nats of preferences that the scores do not show
 
 
-def preferences(z: Tensor, u: Tensor, constants: ScoreConstants) -> Preference:
+def preferences(z: Tensor, u: Tensor, temperature: float, constants: ScoreConstants) -> Preference:
     """Preferences from log-probabilities z [n, k] and first assignments u [n, k]."""
     upper = z.quantile(constants.scores_background, -1, keepdim=True)
     lower = z.quantile(1 - constants.scores_background, -1, keepdim=True)
@@ -180,37 +180,39 @@ def preferences(z: Tensor, u: Tensor, constants: ScoreConstants) -> Preference:
     agreement = ((direction @ direction.mT) * unlike).sum() / (unlike.sum() + len(z))
     agreement = agreement.clamp(0, 1)
     # Copies of an item count once.
-    weights = (1 / alike.square().sum(-1).clamp_min(1)).unsqueeze(-1)
+    same = ((z / 2).exp() @ (z / 2).exp().mT).clamp(0, 1).square()
+    weights = (1 / same.sum(-1).clamp_min(1)).unsqueeze(-1)
     number = (weights * lacks).sum(0)
     reliable = number * agreement / (1 + (number - 1) * agreement).clamp_min(torch.finfo(z.dtype).eps)
     mean = (rest * weights).sum(0) / number.clamp_min(torch.finfo(z.dtype).eps)
     bias = mean * reliable
     spread = bias.std(unbiased=False).clamp_min(torch.finfo(z.dtype).tiny)
-    bias = bias * (constants.scores_preference / spread).clamp_max(1)
+    bias = bias * (constants.scores_preference / temperature / spread).clamp_max(1)
     hidden = max(0.0, constants.scores_preference**2 - seen) / 2
     return Preference(bias=bias, hidden=hidden)
 
 
-def listed(z: Tensor, expected: Tensor, constants: ScoreConstants) -> Tensor:
-    """[k] what a list adds to the log-probabilities z [n, k] of each class.
+def listed(z: Tensor, expected: Tensor) -> Tensor:
+    """[k] what a list of expected classes adds to the log-probabilities z [n, k].
 
-    ``expected`` [k] says how likely each class is, in any unit; 0: the class is not listed. The listed classes have the
-    part λ of the items, the others share the rest evenly. λ is the mean of its posterior with a uniform prior, by EM.
-    The list is trusted as far as it does not lack items: 1 − (1 − λ)/``scores_lacking``, at least 0.
+    ``expected`` [k] says how likely each class is, in any unit; 0: the class is not listed. Of K classes L are listed.
+    An item is as likely of a listed class as of another one, which is what ln((K − L)/L) adds to each listed class; and
+    classes that are expected more than others have more. This counts as far as the list explains the batch: with the
+    part λ of the items that is of listed classes, by EM with a uniform prior.
     """
+    on_list = expected > 0
+    n_listed = on_list.to(z).sum()
+    n_others = len(expected) - n_listed
     inside = expected.to(z) / expected.sum()
-    outside = (expected <= 0).to(z)
-    if not bool(outside.any()):
-        if bool((expected == expected[0]).all()):
-            return torch.zeros_like(inside)
-        return inside.log() - inside.log().mean()
-    outside = outside / outside.sum()
+    relative = torch.where(on_list, (inside * n_listed).clamp_min(torch.finfo(z.dtype).tiny).log(), 0.0)
+    if not bool(n_others > 0):
+        return relative
+    outside = (~on_list).to(z) / n_others
     of_listed = z.exp() @ inside
     of_others = z.exp() @ outside
     part = z.new_tensor(0.5)
     for _ in range(_EM_STEPS):
         odds = part * of_listed
         part = ((odds / (odds + (1 - part) * of_others)).sum() + 1) / (len(z) + 2)
-    trust = (1 - (1 - part) / constants.scores_lacking).clamp_min(0)
-    likely = (part * inside + (1 - part) * outside).log()
-    return trust * (likely - likely.mean())
+    likelier = (n_others / n_listed).log().clamp_min(0)
+    return part * (relative + likelier * on_list)

@@ -24,8 +24,6 @@ class ScoreConstants:
     # What a labelled item that is exactly alike counts beside the classifier; and the power of their likeness.
     scores_neighbour: float = 10.0
     scores_alike: float = 8.0
-    # A list of expected classes that lacks this part of the items says nothing, and a part of it says less.
-    scores_lacking: float = 0.1
 
     # --- gate ---
     # The gain in nats at which batch and classifier have an equal say.
