@@ -2,7 +2,7 @@
 
 The classifier's log-posterior ln p_qk becomes the log-likelihood
 
-    ℓ_qk = ln softmax_k(z_qk − b_k),        z_qk = ln p_qk / T + list_k,
+    ℓ_qk = ln softmax_k(z_qk − b_k),        z_qk = (ln p_qk + list_k) / T,
 
 with a temperature T, and the preference b_k of the classifier for class k whatever the item is.
 
@@ -13,7 +13,7 @@ with a temperature T, and the preference b_k of the classifier for class k whate
 - **Labelled items** fit T and b by bias-corrected temperature scaling. Where they cover the part c of the classes,
   their T and b have the part c. Few of them correct names: an item follows a labelled one that is alike
   (``Neighbours``), as far as 1 − c.
-- **A list** of expected classes adds to z; see ``listed``.
+- **A list** of expected classes adds to ln p; see ``listed``.
 """
 
 from __future__ import annotations
@@ -75,10 +75,10 @@ class Calibration:
 
     def own(self, posteriors: Tensor) -> Tensor:
         """[b, k] z, the classifier's own log-probabilities at temperature T, from log-posteriors."""
-        z = (posteriors / self.temperature).log_softmax(-1)
+        z = ((posteriors + self.listed) / self.temperature).log_softmax(-1)
         if self.neighbours is not None:
             z = self.neighbours.teach(z)
-        return (z + self.listed).log_softmax(-1)
+        return z
 
     def likelihood(self, posteriors: Tensor) -> Tensor:
         """[b, k] ℓ from log-posteriors."""
@@ -100,12 +100,11 @@ def calibrate(sample: Part, given: Given, limits: Limits, constants: ScoreConsta
     found = Calibration(
         temperature=temperature,
         bias=torch.zeros_like(posteriors[0]),
-        listed=torch.zeros_like(posteriors[0]),
+        listed=listed(posteriors, given.expected),
         neighbours=_neighbours(labelled / temperature, labels, 1 - coverage, constants),
         hidden=0.0,
         coverage=coverage,
     )
-    found = replace(found, listed=listed(found.own(posteriors), given.expected))
     first = search_sample(posteriors, sample.known, found.likelihood, limits)
     preference = preferences(found.own(posteriors), first, temperature, constants)
     bias = (1 - coverage) * preference.bias - coverage * fitted[:-1]
@@ -180,7 +179,7 @@ def preferences(z: Tensor, u: Tensor, temperature: float, constants: ScoreConsta
     agreement = ((direction @ direction.mT) * unlike).sum() / (unlike.sum() + len(z))
     agreement = agreement.clamp(0, 1)
     # Copies of an item count once.
-    same = ((z / 2).exp() @ (z / 2).exp().mT).clamp(0, 1).square()
+    same = ((z / 2).exp() @ (z / 2).exp().mT).clamp(0, 1) * alike
     weights = (1 / same.sum(-1).clamp_min(1)).unsqueeze(-1)
     number = (weights * lacks).sum(0)
     reliable = number * agreement / (1 + (number - 1) * agreement).clamp_min(torch.finfo(z.dtype).eps)
@@ -192,8 +191,8 @@ def preferences(z: Tensor, u: Tensor, temperature: float, constants: ScoreConsta
     return Preference(bias=bias, hidden=hidden)
 
 
-def listed(z: Tensor, expected: Tensor) -> Tensor:
-    """[k] what a list of expected classes adds to the log-probabilities z [n, k].
+def listed(posteriors: Tensor, expected: Tensor) -> Tensor:
+    """[k] what a list of expected classes adds to log-posteriors [n, k].
 
     ``expected`` [k] says how likely each class is, in any unit; 0: the class is not listed. Of K classes L are listed.
     An item is as likely of a listed class as of another one, which is what ln((K − L)/L) adds to each listed class; and
@@ -201,18 +200,18 @@ def listed(z: Tensor, expected: Tensor) -> Tensor:
     part λ of the items that is of listed classes, by EM with a uniform prior.
     """
     on_list = expected > 0
-    n_listed = on_list.to(z).sum()
+    n_listed = on_list.to(posteriors).sum()
     n_others = len(expected) - n_listed
-    inside = expected.to(z) / expected.sum()
-    relative = torch.where(on_list, (inside * n_listed).clamp_min(torch.finfo(z.dtype).tiny).log(), 0.0)
+    inside = expected.to(posteriors) / expected.sum()
+    relative = torch.where(on_list, (inside * n_listed).clamp_min(torch.finfo(posteriors.dtype).tiny).log(), 0.0)
     if not bool(n_others > 0):
         return relative
-    outside = (~on_list).to(z) / n_others
-    of_listed = z.exp() @ inside
-    of_others = z.exp() @ outside
-    part = z.new_tensor(0.5)
+    outside = (~on_list).to(posteriors) / n_others
+    of_listed = posteriors.exp() @ inside
+    of_others = posteriors.exp() @ outside
+    part = posteriors.new_tensor(0.5)
     for _ in range(_EM_STEPS):
         odds = part * of_listed
-        part = ((odds / (odds + (1 - part) * of_others)).sum() + 1) / (len(z) + 2)
+        part = ((odds / (odds + (1 - part) * of_others)).sum() + 1) / (len(posteriors) + 2)
     likelier = (n_others / n_listed).log().clamp_min(0)
     return part * (relative + likelier * on_list)

@@ -60,7 +60,7 @@ def possible_classes(scores: Tensor, kind: str) -> Tensor:
     listed = ~scores.isnan()
     if kind in ("logit", "log-probability"):
         return (listed & (scores > -torch.inf)).any(0)
-    return (listed & (scores > 0)).any(0)
+    return (listed & (scores != 0)).any(0)
 
 
 def log_posteriors(
