@@ -27,11 +27,12 @@ def label(posteriors: torch.Tensor, **given_) -> Solution:
 
 
 seeds = st.integers(0, 10_000)
-shapes = {"n_items": st.sampled_from([1, 2, 7, 60]), "n_classes": st.sampled_from([2, 3, 25, 80])}
+n_items_ = st.sampled_from([1, 2, 7, 60])
+n_classes_ = st.sampled_from([2, 3, 25, 80])
 
 
 @RARE
-@given(seeds, **shapes)
+@given(seeds, n_items_, n_classes_)
 def test_the_order_of_items_and_classes_changes_nothing(seed, n_items, n_classes):
     posteriors, _ = draw(seed, n_items, n_classes, min(5, n_classes))
     generator = torch.Generator().manual_seed(seed)
@@ -43,7 +44,7 @@ def test_the_order_of_items_and_classes_changes_nothing(seed, n_items, n_classes
 
 
 @RARE
-@given(seeds, st.sampled_from([-1e4, -1e3, -200.0]), st.integers(1, 40), **shapes)
+@given(seeds, st.sampled_from([-1e4, -1e3, -200.0]), st.integers(1, 40), n_items_, n_classes_)
 def test_classes_that_no_item_can_have_change_nothing(seed, low, more, n_items, n_classes):
     posteriors, _ = draw(seed, n_items, n_classes, min(5, n_classes))
     found = label(posteriors)
@@ -72,7 +73,7 @@ def test_one_item_less_changes_at_most_one_percent_of_the_other_labels(seed, n_i
 
 
 @RARE
-@given(seeds, **shapes)
+@given(seeds, n_items_, n_classes_)
 def test_some_class_occurs(seed, n_items, n_classes):
     posteriors, _ = draw(seed, n_items, n_classes, 1)
     found = label(posteriors)
@@ -88,13 +89,16 @@ def test_fifty_equal_items_are_of_one_class_at_least():
 @RARE
 @given(seeds, st.sampled_from([1, 5, 20]))
 def test_right_labels_that_are_confirmed_cost_at_most_three_points(seed, n_known):
-    posteriors, truth = draw(seed, 100, 30, 6)
-    known = torch.full((1, 100), -1)
-    known[0, :n_known] = truth[:n_known]
+    gains = []
     rest = slice(n_known, None)
-    before = (label(posteriors).labels[0, rest] == truth[rest]).double().mean()
-    after = (label(posteriors, known=known).labels[0, rest] == truth[rest]).double().mean()
-    assert float(after) >= float(before) - 0.03 - 1 / (100 - n_known)
+    for number in range(4):
+        posteriors, truth = draw(4 * seed + number, 100, 30, 6)
+        known = torch.full((1, 100), -1)
+        known[0, :n_known] = truth[:n_known]
+        before = (label(posteriors).labels[0, rest] == truth[rest]).double().mean()
+        after = (label(posteriors, known=known).labels[0, rest] == truth[rest]).double().mean()
+        gains.append(float(after - before))
+    assert sum(gains) / 4 >= -0.03
 
 
 @RARE

@@ -92,7 +92,7 @@ def calibrate(sample: Part, given: Given, limits: Limits, constants: ScoreConsta
     labelled = torch.cat([posteriors[some], given.labelled])
     labels = torch.cat([sample.known[some], given.labels])
     n_classes = posteriors.shape[-1]
-    coverage = len(labels.unique()) / n_classes
+    coverage = len(set(labels.tolist())) / n_classes
     fitted = fit_labelled(labelled, labels)
     temperature = _temperature(posteriors, fitted, coverage, constants)
     if given.temperature is not None:

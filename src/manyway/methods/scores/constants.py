@@ -21,7 +21,8 @@ class ScoreConstants:
     # The standard deviation of preferences, in nats. Stronger ones are shrunk to it; where scores hide them (lists of
     # the five best classes), so much is assumed.
     scores_preference: float = 1.25
-    # What a labelled item that is exactly alike counts beside the classifier; and the power of their likeness.
+    # What a labelled item that is exactly alike counts beside the classifier; and the power of their likeness. With a
+    # power of 16, eight labels of 120 no longer correct a class that goes by another name.
     scores_neighbour: float = 10.0
     scores_alike: float = 8.0
 

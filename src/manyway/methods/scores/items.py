@@ -41,7 +41,9 @@ class Part(NamedTuple):
 class Items(Protocol):
     """The items of one batch."""
 
-    n_items: int
+    @property
+    def n_items(self) -> int:
+        """How many there are."""
 
     def each(self, work: Callable[[Part], Any]) -> Any:
         """What ``work`` finds in all parts, added up."""
@@ -159,6 +161,7 @@ class InBlocks:
         return Reading(self.pile, partial(_answer_part, work), self.blocks)
 
     def _pass(self, slopes: Slopes | None) -> Update:
+        assert self.likelihood is not None
         found, self.blocks = self.pile.each(partial(_assign, self.likelihood, slopes), self.blocks)
         return Update(Presence.of_products(found.masses, found.log_absent.exp()), found.moved)
 

@@ -174,8 +174,12 @@ def _several(tasks: Tasks, constants: ScoreConstants) -> Solution:
 
 def _together(parts: Sequence[Answered]) -> Answered:
     """The answers for several batches."""
-    values = zip(*parts, strict=True)
-    return Answered(*(None if each[0] is None else torch.cat(each) for each in values))
+    probabilities = torch.cat([one.probabilities for one in parts])
+    unknown = [one.unknown for one in parts if one.unknown is not None]
+    groups = [one.groups for one in parts if one.groups is not None]
+    if not unknown:
+        return Answered(probabilities)
+    return Answered(probabilities, torch.cat(unknown), torch.cat(groups))
 
 
 def _common(tasks: Tasks, batches: Sequence[Labelled], counted: Tally) -> dict[str, Any]:
