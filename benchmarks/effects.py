@@ -28,8 +28,8 @@ from benchmarks.measure import show
 from manyway import FeatureSet, Solution, Tasks, TaskSpec, sample_tasks, solve
 from manyway.bench.data import find_features
 from manyway.evaluation.metrics import find_summary, truth_of
-from manyway.methods.evidence.from_scores import log_posteriors
 from manyway.methods.evidence.schedule import Schedule
+from manyway.methods.scores.kinds import log_posteriors
 
 SETS = ("glyphs", "clinc150-half", "cub-rn18")
 SEED = 77
@@ -43,12 +43,8 @@ OTHER: Mapping[str, tuple[Any, Any]] = {
     "presence_believed": (0.4, 1.0),
     "anneal_from": (0.2, 0.7),
     "none_unknown": (0.5, 0.99),
-    "scores_anneal_from": (0.45, 1.0),
-    "scores_sharpness": (0.35, 0.9),
-    "scores_share": ((0.25, 0.35, 2.0), (0.7, 1.0, 2.0)),
-    "scores_temperatures": ((0.8, 1.25), (0.2, 5.0)),
-    "several_tail": ((0.99, 2.58), (0.9999, 2.58)),
-    "several_sure": ((0.0, 0.75, 1.5), (0.0, 3.0, 1.5)),
+    "scores_sure": (0.35, 0.9),
+    "scores_background": (0.75, 0.95),
     "evenness": ((0.1, 0.4, 1.7), (1.7, 7.2, 30.0)),
 }
 

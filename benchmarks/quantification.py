@@ -43,8 +43,8 @@ from manyway import Evidence, EvidenceFromScores, TaskSpec, sample_tasks
 from manyway.bench.data import find_features
 from manyway.errors import InputError
 from manyway.methods.calibration.temperature_scaling import rescale
-from manyway.methods.evidence.from_scores import fit_posteriors
 from manyway.methods.label_shift import class_proportions
+from manyway.methods.scores.calibrate import fit_labelled
 
 SETS = {
     "clinc150": "CLINC150 (150)",
@@ -181,7 +181,7 @@ class Classified:
 def calibrated(found: Classified) -> Any:
     """[q, k] the probabilities of items by BCTS, fitted to left-out examples."""
     known, asked = (torch.from_numpy(np.log(np.maximum(one, 1e-12))) for one in (found.left_out, found.items))
-    scaling = fit_posteriors(known, torch.from_numpy(found.labels))
+    scaling = fit_labelled(known, torch.from_numpy(found.labels))
     return rescale(asked[None], scaling[None])[0].softmax(-1).numpy()
 
 

@@ -33,8 +33,9 @@ from manyway.bench.data import find_features
 from manyway.evaluation.metrics import METRICS
 from manyway.evaluation.statistics import accuracy, paired
 from manyway.methods.calibration.temperature_scaling import rescale
-from manyway.methods.evidence.from_scores import fit_posteriors, log_odds, log_posteriors
 from manyway.methods.label_shift import class_proportions
+from manyway.methods.scores.calibrate import fit_labelled
+from manyway.methods.scores.kinds import log_odds, log_posteriors
 
 SETS = {"CUB-200": "cub200", "CLINC150": "clinc150", "CIFAR-100": "cifar100"}
 K_EFF = (2, 5, 10, 20, None)
@@ -86,7 +87,7 @@ def train(features: FeatureSet, seed: int = 0) -> Scored:
     posteriors = torch.from_numpy(model.decision_function(scaler.transform(x))).float().log_softmax(-1)
     labels = torch.from_numpy(y)
     calibration = torch.from_numpy(np.concatenate([own[TRAIN : TRAIN + CALIBRATE] for own in per_class]))
-    scaling = fit_posteriors(posteriors[calibration], labels[calibration])
+    scaling = fit_labelled(posteriors[calibration], labels[calibration])
     return Scored(posteriors, labels, scaling, [own[TRAIN + CALIBRATE :] for own in per_class])
 
 

@@ -12,7 +12,7 @@ import torch
 
 from manyway import Evidence, InputError, Solution, Tasks, TaskSpec, sample_tasks, solve
 from manyway.core.blocks import Pile, in_turn
-from manyway.core.presence import Counting, Tally, by_presence, doubt, interval_of, number_of, presence_of, unseen
+from manyway.core.presence import Counting, Tally, by_presence, interval_of, number_of, presence_of, unseen
 from manyway.sampling.embedded import load_glyphs
 from tests.problems import make_tasks
 
@@ -40,13 +40,6 @@ def test_a_list_may_have_more_absent_classes_where_it_finds_much_for_that():
     assert [by_presence(tensor([[p]]), cost, 0.05)[0][1] for p in (0.9, 0.85)] == [1, 0]  # at most 0.05/√0.14
     rates = (1e-6, 0.02, 0.05, 0.2, 0.6)
     assert [by_presence(tensor([[1.0, *many]]), cost, rate)[0][1] for rate in rates] == [1, 2, 3, 5, 65]
-
-
-def test_absent_classes_cost_the_list_of_a_classifier_more():
-    found = solution_of([[0.99, 0.91, 0.87]])
-    scored = Solution(found.probabilities, 1, True, tallied=found.tallied._replace(doubt=torch.zeros(1, 3)))
-    scored.presence = found.presence = found.probabilities.sum(1)
-    assert [len(one.present()[0]) for one in (found, scored)] == [3, 2]
 
 
 def test_possible_classes_are_the_others_that_cannot_be_ruled_out():
@@ -97,16 +90,18 @@ def test_what_is_certain_stays_certain_whatever_its_size():
     assert presence_of(p, Tally(p, torch.tensor([[1.0, 500.0, 500.0]]), SURE, NONE), ONCE, Counting())[0, 0] == 1
 
 
-def test_a_class_that_a_classifier_gives_items_to_by_a_narrow_margin_is_doubtful_however_sure_it_is():
-    """Each has ten items; the second probabilities are almost as high as the first, or a hundredth of them."""
-    first = torch.full((1, 3), 10.0)
-    unsure = doubt(first, torch.tensor([[9.0, 0.1, 0.0]]), Counting())
-    certain = torch.ones(1, 3)
-    p = presence_of(certain, Tally(certain, first, unsure, torch.zeros(1, 3)), ONCE, Counting())[0]
-    assert p[0] < 0.9 < p[1] < p[2] < 1
-    assert doubt(torch.zeros(1, 1), torch.zeros(1, 1), Counting()) == Counting().scores_offset  # nothing is given to it
-    known = Tally(certain, first, torch.full((1, 3), torch.inf), torch.zeros(1, 3))
-    assert presence_of(certain, known, ONCE, Counting()).tolist() == [[1.0, 1.0, 1.0]]
+def test_claims_of_a_classifier_and_sizes_say_which_classes_occur_and_some_class_does():
+    certain, even = torch.ones(1, 3), torch.full((1, 3), 10.0)
+
+    def presence(masses: torch.Tensor, claims: list[float]) -> torch.Tensor:
+        return presence_of(certain, Tally(certain, masses, torch.tensor([claims]), torch.zeros(1, 3)), ONCE, Counting())
+
+    p = presence(even, [-1.0, 1.0, 3.0])[0]
+    assert p[0] < p[1] < p[2] < 1
+    assert presence(torch.tensor([[10.0, 10.0, 1.0]]), [1.0, 1.0, 1.0])[0, 2] < p[1]
+    assert presence(even, [-3.0, -3.0, -3.0]).sum() >= 1
+    assert presence(even, [0.0, 0.0, -torch.inf])[0, 2] == 0
+    assert presence(even, [torch.inf] * 3).tolist() == [[1.0, 1.0, 1.0]]
 
 
 def test_copies_of_items_are_no_new_evidence():
@@ -134,12 +129,6 @@ def in_blocks(tasks: Tasks, query: torch.Tensor) -> list[Solution]:
     return [solve("evidence", Tasks.from_pile(*one)) for one in given]
 
 
-def by_scores(tasks: Tasks, query: torch.Tensor) -> list[Solution]:
-    """Scores of a classifier that knows the mean of each class."""
-    means = tasks.support.view(len(tasks), tasks.n_classes, -1, query.shape[-1]).mean(2)
-    return [solve("evidence", Tasks.from_scores((-8 * torch.cdist(query, means).square()).log_softmax(-1)))]
-
-
 def in_a_stream(tasks: Tasks, query: torch.Tensor) -> list[Solution]:
     """The last of three batches of the same classes."""
     earlier: Any = ()
@@ -150,7 +139,7 @@ def in_a_stream(tasks: Tasks, query: torch.Tensor) -> list[Solution]:
     return [found]
 
 
-@pytest.mark.parametrize("solved", [in_memory, in_blocks, by_scores, in_a_stream])
+@pytest.mark.parametrize("solved", [in_memory, in_blocks, in_a_stream])
 def test_each_item_several_times_makes_no_list_longer_and_no_number_surer(solved):
     tasks = sample_tasks(load_glyphs("val"), TaskSpec(shots=5, k_eff=10, n_query=45), seed=6, count=8)
     assert torch.equal(tasks.support_labels[0], torch.arange(tasks.n_classes).repeat_interleave(5))
@@ -219,8 +208,8 @@ def test_the_number_of_classes_is_between_what_doubt_takes_and_what_independent_
     assert low == pytest.approx(12 * 0.3 ** (known.fewer * shared), rel=1e-5)
     assert high == pytest.approx(12 * math.exp(known.more * 0.7 * shared) * 2**known.more_independent, rel=1e-5)
     low, high = ends_of(p, alone, 80, doubt=0.0)  # scores of a classifier
-    assert low == pytest.approx(12 * 0.3 ** (known.scores_fewer * shared), rel=1e-5)
-    assert high == pytest.approx(12 * 2**known.scores_independent, rel=1e-5)
+    assert low == pytest.approx(float(p.square().sum()), rel=1e-5)
+    assert high == pytest.approx(float(p.sqrt().sum()), rel=1e-5)
     assert interval_of(torch.tensor([[low, high]]), torch.tensor([15]))[0, 1] == 15  # of fifteen items
 
 

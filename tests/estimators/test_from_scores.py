@@ -7,7 +7,8 @@ import pytest
 import torch
 from sklearn.base import clone
 
-from manyway import EvidenceFromScores, InputError
+from manyway import Evidence, EvidenceFromScores, InputError
+from manyway.estimators.batch import BatchClassifier
 
 NAMES = ["cat", "dog", "fox"]
 SCORES = np.array([[0.8, 0.1, 0.1], [0.9, 0.0, 0.1], [0.7, 0.2, 0.1], [0.4, 0.5, 0.1]])
@@ -50,8 +51,17 @@ def test_labelled_items_calibrate():
         (lambda: EvidenceFromScores().fit(), "classes must be given"),
         (lambda: EvidenceFromScores(classes=NAMES).fit(SCORES), "scores and labels, or neither"),
         (lambda: EvidenceFromScores(classes=["a", "a"]).fit(), "all different"),
-        (lambda: EvidenceFromScores(classes=NAMES).fit(SCORES, NAMES), r"4 rows of scores and labels of shape \(3,\)"),
-        (lambda: EvidenceFromScores(classes=NAMES).fit(SCORES, ["cat", "dog", "fox", "cow"]), "'cow'"),
+        (
+            lambda: EvidenceFromScores(classes=NAMES).fit(SCORES, NAMES),
+            r"X has 4 rows of scores, and y has the shape \(3,\)",
+        ),
+        (lambda: EvidenceFromScores(classes=NAMES).fit(SCORES, ["cat", "dog", "fox", "cow"]), "y has the label 'cow'"),
+        (lambda: EvidenceFromScores().fit(SCORES, ["a", "b", "a", "b"]), "y has 2 different labels and .* 3 columns"),
+        (lambda: EvidenceFromScores(classes=NAMES).fit().predict(np.ma.masked_less(SCORES, 0.2)), "masked values"),
+        (lambda: EvidenceFromScores(classes=NAMES).fit(np.ma.masked_less(SCORES, 0.2), NAMES * 4), "masked values"),
+        (lambda: EvidenceFromScores(classes=NAMES, class_prior="abc").fit().predict(SCORES), "list of numbers"),
+        (lambda: EvidenceFromScores(classes=NAMES, expect=[[1.0]]).fit().predict(SCORES), "one per class"),
+        (lambda: EvidenceFromScores(classes=["a", "unknown", "b"], open_set=True).fit(), "unknown_label"),
         (lambda: EvidenceFromScores(classes=NAMES).fit().predict(SCORES[:, :2]), "2 columns for 3 classes"),
         (lambda: EvidenceFromScores(classes=NAMES).fit().predict(SCORES[0]), "one row per item"),
         (lambda: EvidenceFromScores(classes=NAMES).fit().predict([["a"]]), "array of numbers"),
@@ -77,3 +87,27 @@ def test_independent_scores_may_have_several_answers_and_a_list_is_an_expectatio
     p = np.array([[0.5, 0.45, 0.05]] * 8)
     assert set(EvidenceFromScores(classes=list("abc")).fit().predict(p)) == {"a"}
     assert set(EvidenceFromScores(classes=list("abc"), expect=[0.0, 1.0, 0.0]).fit().predict(p)) == {"b"}
+
+
+def test_classes_are_learned_from_y():
+    y = np.array(["fox", "cat", "dog", "cat"])
+    clf = EvidenceFromScores().fit(SCORES, y)
+    assert clf.classes_.tolist() == ["cat", "dog", "fox"]
+    assert EvidenceFromScores().fit(SCORES, [0, 1, 1, 0]).classes_.tolist() == [0, 1, 2]
+    assert EvidenceFromScores().fit(SCORES, [7, 5, 6, 5]).classes_.tolist() == [5, 6, 7]
+
+
+def test_unknown_items_are_answered_as_such():
+    strangers = np.full((6, 12), 0.01)
+    strangers[np.arange(6), np.arange(6) + 6] = 0.89
+    items = np.full((60, 12), 0.01)
+    items[np.arange(60), np.arange(60) % 3] = 0.89
+    found = EvidenceFromScores(classes=list("abcdefghijkl"), open_set=True).fit().infer(np.r_[items, strangers])
+    assert found.unknown[60:].min() > found.unknown[:60].max()
+    numbered = EvidenceFromScores(classes=range(12), open_set=True, unknown_label=99).fit()
+    assert set(numbered.predict(np.r_[items, strangers])[60:].tolist()) <= {99, *range(6, 12)}
+
+
+def test_all_estimators_share_a_base():
+    assert issubclass(EvidenceFromScores, BatchClassifier)
+    assert issubclass(Evidence, BatchClassifier)

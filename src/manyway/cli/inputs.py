@@ -15,7 +15,7 @@ from manyway import encoding, files, labelling
 from manyway.cli.console import console, note, say
 from manyway.cli.options import progress_bar
 from manyway.errors import InputError, install, nearest
-from manyway.methods.evidence.from_scores import KINDS, SEVERAL
+from manyway.methods.scores.kinds import KINDS, SEVERAL
 
 # The default encoder of what an input holds, and what to say about it.
 _BETTER = "timm:vit_small_patch14_dinov2.lvd142m or open_clip:ViT-B-16/laion2b_s34b_b88k"

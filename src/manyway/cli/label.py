@@ -158,7 +158,7 @@ def label(
     """
     from manyway.cli.inputs import Inputs, ScoreInputs
     from manyway.cli.review import check_review
-    from manyway.methods.evidence.from_scores import SEVERAL
+    from manyway.methods.scores.kinds import SEVERAL
 
     options = files.Options(
         label_column=label_column,

@@ -120,7 +120,7 @@ def review(
         Print the address and open no browser.
     """
     from manyway.cli.inputs import Inputs, ScoreInputs
-    from manyway.methods.evidence.from_scores import SEVERAL
+    from manyway.methods.scores.kinds import SEVERAL
 
     check_review(several=kind == SEVERAL)
     serve = partial(run_review, port=port, browser=not no_browser)

@@ -32,7 +32,6 @@ from .parallel import threads_for as threads_for
 from .presence import DEFAULT_RATE as DEFAULT_RATE
 from .presence import Counting as Counting
 from .presence import Tally as Tally
-from .presence import doubt as doubt
 from .presence import effective_number as effective_number
 from .presence import tally as tally
 from .solution import Recorder as Recorder

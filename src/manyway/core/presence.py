@@ -33,12 +33,12 @@ unknown,
 Bursts and near-copies of items are no new evidence. Where each item has D copies, itself included, sizes are divided
 by D, and so are the log-odds of classes that probably occur, by D^0.3.
 
-Scores of a classifier without labelled items are another matter: it may call a class by another name, and nothing in
-the batch says so. How sure it is of itself says little. What tells is whether it gives the items of a class to it by a
-narrow margin: with the sum a_k of its highest probabilities of the items that it gives to class k, and the sum b_k of
-their second ones,
+Scores of a classifier are another matter: it may call a class by another name, and nothing in the batch says so. Its
+own claims say more than its surest answer (`manyway.methods.scores.count`): with the log-odds c_k of class k by these,
 
-    logit p_k ← min(logit p_k, 0.25 logit p_k + 2 ln (m_k + ½)/(m + ½) − 0.45 ln b_k/a_k − 0.6).
+    logit p_k = c_k + 1.7 ln (m_k + ½)/(m + ½),        p_k ← p_k / (1 − Π_j (1 − p_j)),
+
+where the last step says that some class occurs.
 
 ``Counting`` has these constants.
 """
@@ -53,8 +53,6 @@ from manyway.core.blocks import Answered
 
 DEFAULT_RATE = 0.05  # of a list, where nothing is said
 _CERTAIN = 1e-6  # what is as certain as this stays as it is: a known label needs no other evidence
-_SUREST = 1e-4  # no probability of a classifier says more
-_NARROW = 1e-3  # no margin of a classifier says more
 _LEAST_OTHERS = 0.05  # R where no other class occurs: keeps the distribution of sizes proper
 _NOTHING = 0.1  # so much of a class is none
 _ROUNDS = 2  # how often presence and sizes are brought into agreement; a third changes nothing
@@ -79,30 +77,23 @@ class Counting:
     unknown_all: float = 0.3
     unknown_beside: float = 0.8
     unknown_offset: float = -2.2
-    # The same for the scores of a classifier, with what its margins add: by a grid on half of the classes of lid.176
-    # and of four classifiers of three sets. Naive Bayes is sure of everything: by its confidence, 32 % of its list were
-    # absent, and now 2 %. Of lid.176 it is 2 % instead of 8 or 9, and 9 % in the worst of 14 settings, 60 tasks each.
-    scores_believed: float = 0.25
-    scores_beside: float = 2.0
-    scores_offset: float = -0.6
-    scores_margin: float = 0.45
+    # For the scores of a classifier, the size beside the largest group: a logistic regression on one half of the
+    # classes of 15 classifiers.
+    scores_beside: float = 1.7
     # The power of the number of copies: of letters with 2, 5 and 10 copies of each item as many listed classes are then
     # absent as without.
     copies_power: float = 0.3
-    # What absent classes cost a list, see `by_presence`; for scores, whose presence is less sure, twice as much. Of 254
-    # settings on validation classes as many are above 5 % as with the longest list that expects 5 % (18), and 49.7
-    # instead of 47.2 % of the classes are found; with scores 35 instead of 30 %.
+    # What absent classes cost a list, see `by_presence`. Of 254 settings on validation classes as many are above 5 % as
+    # with the longest list that expects 5 % (18), and 49.7 instead of 47.2 % of the classes are found.
     list_cost: float = 0.14
-    scores_cost: float = 0.28
-    # a, b and c of the ends of the number, see `number_of`; a for scores and unknown items (with the usual one, 32 % of
-    # the tasks of a validation setting lie below the interval instead of 17), and c for scores. Of some forty rules
+    # a, b and c of the ends of the number, see `number_of`; a for unknown items (with the usual one, 32 % of the tasks
+    # of a validation setting lie below the interval instead of 17). Of some forty rules
     # with one to seven constants this has the smallest width where as few settings on validation classes are below
     # 90 %: 15.6 classes, and 17.3 with shared errors in log-odds and seven constants.
     fewer: float = 1.0
     more: float = 0.85
     more_independent: float = 0.65
-    scores_fewer: float = 2.0
-    scores_independent: float = 1.2
+    unknown_fewer: float = 2.0
     shares_power: float = 1.0  # proportions are the mean of probabilities to this power
 
 
@@ -112,7 +103,8 @@ USUAL = Counting()
 class Tally(NamedTuple):
     """What answers say about each class: the highest probability, and the sum of all [t, k].
 
-    ``doubt`` [t, k] says how far a classifier is believed: what is added to the log-odds; inf: nothing is in doubt.
+    ``doubt`` [t, k] are the log-odds that a class occurs by the claims of a classifier, but for its size; inf: there is
+    no classifier to doubt, or a label is known; -inf: the class cannot occur.
     ``unknown`` [t, k] is the expected number of unknown queries, the same for all classes.
     """
 
@@ -134,12 +126,6 @@ def tally(part: Answered) -> Tally:
     return Tally(surest, masses, torch.full_like(surest, torch.inf), unknown.expand_as(masses))
 
 
-def doubt(first: Tensor, second: Tensor, constants: Counting) -> Tensor:
-    """[t, k] from the sums of the highest and the second probabilities of the items that are given to each class."""
-    margin = torch.where(first > 0, second / first, 1.0).clamp_min(_NARROW).log()
-    return constants.scores_offset - constants.scores_margin * margin
-
-
 def effective_number(masses: Tensor) -> Tensor:
     """[t] e to the entropy of the masses [t, k]: the number of equally large classes that is as diverse.
 
@@ -155,7 +141,7 @@ def presence_of(independent: Tensor, found: Tally, copies: Tensor, constants: Co
     alone, surest, masses = (one.double() for one in (independent, found.surest, found.masses))
     part = (effective_number(masses) / masses.shape[-1]).unsqueeze(-1)
     before = torch.lerp(surest, alone, part).clamp(0, 1)
-    doubtful = (before > _CERTAIN) & ((before < 1 - _CERTAIN) | found.doubt.isfinite())  # no classifier is certain
+    doubtful = (before > _CERTAIN) & (before < 1 - _CERTAIN)
     of_each = copies.double().unsqueeze(-1)
     sizes, total = conditional_sizes(independent, masses, copies), masses.sum(-1, keepdim=True) / of_each
     odds, after = torch.logit(before, _CERTAIN), before
@@ -164,15 +150,28 @@ def presence_of(independent: Tensor, found: Tally, copies: Tensor, constants: Co
         shift = _size_evidence(sizes, total, after, constants.evenness).clamp_max(0)
         after = torch.where(doubtful, torch.sigmoid(odds + shift), before)
     beside = (masses + 0.5).log() - (masses.amax(-1, keepdim=True) + 0.5).log()
-    odds, scored = torch.logit(after, _CERTAIN), torch.logit(after, _SUREST)
-    scored = constants.scores_believed * scored + constants.scores_beside * beside + found.doubt
+    odds = torch.logit(after, _CERTAIN)
     cautious = constants.presence_believed * odds + constants.presence_beside * beside + constants.presence_offset
-    cautious = torch.minimum(torch.minimum(odds, cautious), scored)
+    cautious = torch.minimum(odds, cautious)
     together, alone = torch.logit(alone.clamp(0, 1), _CERTAIN), torch.logit(surest, _CERTAIN)
     more = constants.unknown_all * (together - alone) + constants.unknown_beside * beside + constants.unknown_offset
     open_part = (found.unknown / (found.unknown + masses.sum(-1, keepdim=True)).clamp_min(1)) ** constants.unknown_power
     cautious = torch.where(open_part > 0, torch.minimum(together, cautious + open_part * more), cautious)
-    return torch.where(doubtful, torch.sigmoid(cautious), before).to(independent)
+    usual = torch.where(doubtful, torch.sigmoid(cautious), before)
+    return _by_claims(usual, beside, found.doubt.double(), constants).to(independent)
+
+
+def _by_claims(usual: Tensor, beside: Tensor, doubt: Tensor, constants: Counting) -> Tensor:
+    """[t, k] the presence of classes that a classifier names, of the others the usual one [t, k].
+
+    Where there is a classifier, some class occurs: n_present is at least 1.
+    """
+    named = doubt < torch.inf
+    by_claims = torch.sigmoid(doubt + constants.scores_beside * beside)
+    presence = torch.where(named, by_claims, usual)
+    some = -torch.expm1(torch.log1p(-presence).sum(-1, keepdim=True))
+    given_some = (presence / some.clamp_min(torch.finfo(presence.dtype).tiny)).clamp_max(1)
+    return torch.where(named.any(-1, keepdim=True), given_some, presence)
 
 
 def conditional_sizes(independent: Tensor, masses: Tensor, copies: Tensor) -> Tensor:
@@ -238,8 +237,8 @@ def number_of(presence: Tensor, independent: Tensor, found: Tally, copies: Tenso
         Σ_k p_k^(1 + a s)    to    E e^(b doubt + c beyond),    doubt = s Σ_k p_k (1 − p_k) / E,
                                                                 beyond = ln Σ_k independent_k / E.
 
-    For the scores of a classifier b is 0. There, and where items may be unknown, a is larger: whole groups may be
-    unknown.
+    Where items may be unknown, a is larger: whole groups may be. For the scores of a classifier it is from Σ_k p_k² to
+    Σ_k √p_k.
     """
     p, masses = presence.double(), found.masses.double()
     expected = p.sum(-1).clamp_min(_CERTAIN)
@@ -247,11 +246,12 @@ def number_of(presence: Tensor, independent: Tensor, found: Tally, copies: Tenso
     shared = 1 + (items / effective_number(masses)).clamp_min(1).sqrt().log()
     doubt = shared * (p * (1 - p)).sum(-1) / expected
     beyond = (independent.double().sum(-1) / expected).clamp_min(1).log()
-    scored = found.doubt.isfinite().any(-1)
-    fewer = torch.where(scored | (found.unknown[:, 0] > 0), constants.scores_fewer, constants.fewer) * shared
-    more = torch.where(scored, constants.scores_independent, constants.more_independent) * beyond
-    more = more + torch.where(scored, 0.0, constants.more) * doubt
-    return torch.stack([(p ** (1 + fewer.unsqueeze(-1))).sum(-1), expected * more.exp()], -1)
+    fewer = torch.where(found.unknown[:, 0] > 0, constants.unknown_fewer, constants.fewer) * shared
+    more = constants.more_independent * beyond + constants.more * doubt
+    usual = torch.stack([(p ** (1 + fewer.unsqueeze(-1))).sum(-1), expected * more.exp()], -1)
+    by_claims = torch.stack([p.square().sum(-1), p.sqrt().sum(-1)], -1)
+    scored = (found.doubt < torch.inf).any(-1, keepdim=True)
+    return torch.where(scored, by_claims, usual)
 
 
 def interval_of(ends: Tensor, most: Tensor) -> Tensor:

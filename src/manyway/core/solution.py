@@ -301,7 +301,7 @@ class Solution:
     def _by_presence(self, error_rate: float | None) -> list[tuple[Tensor, int, int]]:
         if not fits(error_rate, float | None) or (error_rate is not None and not 0 < error_rate < 1):
             raise InputError(f"error_rate is {shown(error_rate)}; it must be between 0 and 1, for example 0.05.")
-        cost = torch.where(self.tallied.doubt.isfinite().any(-1), self.counting.scores_cost, self.counting.list_cost)
+        cost = torch.full_like(self.presence[:, 0], self.counting.list_cost, dtype=torch.float64)
         return occurring.by_presence(self.presence, cost, error_rate)
 
     @property

@@ -8,23 +8,20 @@ from warnings import warn
 
 import numpy as np
 import torch
-from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.exceptions import ConvergenceWarning as SklearnConvergenceWarning
-from sklearn.metrics import accuracy_score
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, validate_data
 from torch import Tensor
 
 from manyway.core import Solution, Tasks, mapped
-from manyway.errors import ConvergenceWarning, InputError, nearest
+from manyway.errors import ConvergenceWarning, InputError
+from manyway.estimators.batch import BatchClassifier
 from manyway.estimators.from_solver import OWN_PARAMETERS, constructor, documentation
 from manyway.estimators.inference import Inference
 from manyway.estimators.values import (
     in_one_sentence,
     is_given,
     known_places,
-    like,
-    named,
     read_features,
     read_labels,
     read_vectors,
@@ -39,7 +36,7 @@ class _ConvergenceWarning(ConvergenceWarning, SklearnConvergenceWarning):  # typ
     """The warning of ``solve``, which is also the one that scikit-learn's users know."""
 
 
-class TransductiveClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
+class TransductiveClassifier(BatchClassifier):
     """What all methods share; a subclass names its method: ``class PADDLE(TransductiveClassifier, method="paddle")``.
 
     Parameters
@@ -176,75 +173,6 @@ class TransductiveClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mi
         solution = solve(**({"with_objective": with_objective} if "with_objective" in self._method.defaults else {}))
         return Inference.of(solution, self._names(solution, X), self.classes_, X, with_objective=with_objective)
 
-    def predict(self, X: Any) -> Any:
-        """The label of each row of X, all rows taken together.
-
-        Parameters
-        ----------
-        X : array of shape [q, d]
-            The features of the queries.
-
-        Returns
-        -------
-        array of shape [q]
-        """
-        return self._names(self._answer(self._tasks(X)), X)
-
-    def predict_proba(self, X: Any) -> Any:
-        """Class probabilities, all rows of X taken together.
-
-        Parameters
-        ----------
-        X : array of shape [q, d]
-            The features of the queries.
-
-        Returns
-        -------
-        array of shape [q, k]
-            Columns are in the order of ``classes_``. With ``open_set``, rows sum to less than 1: the rest
-            is the probability of being unknown.
-        """
-        return like(self._answer(self._tasks(X)).probabilities[0], X)
-
-    def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
-        """The share of the rows of X that get the right label, all rows taken together.
-
-        Parameters
-        ----------
-        X : array of shape [q, d]
-            The features of the queries.
-        y : array of shape [q]
-            Their true labels.
-        sample_weight : array of shape [q], optional
-            How much each row counts.
-
-        Returns
-        -------
-        float
-        """
-        predicted = to_numpy(self.predict(X))
-        with in_one_sentence():
-            return float(accuracy_score(to_numpy(y), predicted, sample_weight=to_numpy(sample_weight)))
-
-    def set_params(self: Classifier, **params: Any) -> Classifier:
-        """Change parameters; one that there is not is an error that names the nearest.
-
-        Parameters
-        ----------
-        **params
-            Parameters by name.
-
-        Returns
-        -------
-        self
-        """
-        known = self.get_params(deep=True)
-        unknown = next((name for name in params if name not in known), None)
-        if unknown is not None:
-            raise InputError(f"Invalid parameter: {type(self).__name__} has no '{unknown}'; {nearest(unknown, known)}")
-        super().set_params(**params)
-        return self
-
     def _forget(self) -> None:
         """Forget earlier batches of a stream; only ``Evidence`` remembers any."""
 
@@ -298,24 +226,12 @@ class TransductiveClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mi
         tasks = Tasks.from_arrays(*arrays, n_classes=len(self.classes_), class_features=self._vectors, known=given)
         return tasks.to(X.device) if isinstance(X, Tensor) else tasks
 
+    def _label(self, X: Any, known: Mapping[int, Any] | None = None) -> Solution:
+        return self._answer(self._tasks(X, known))
+
     def _answer(self, tasks: Tasks, **recorded: bool) -> Solution:
         prepared, params = mapped(self.prepared_, lambda one: one.to(tasks.device)), self._params()
         solution = self._method(tasks, prepared=prepared, **params, **recorded)
         for sentence, about_convergence in self._method.remarks(tasks, solution, params):
             warn(sentence, _ConvergenceWarning if about_convergence else UserWarning, stacklevel=3)
         return solution
-
-    @property
-    def _with_unknown(self) -> Any:
-        """[k + 1] the classes, and last what stands for unknown."""
-        given = self.unknown_label
-        if given is None:
-            given = -1 if np.issubdtype(self.classes_.dtype, np.number) else "unknown"
-        if given in self.classes_.tolist():
-            raise InputError(f"A class is called {given!r}; choose another unknown_label for unknown queries.")
-        alike = np.asarray(given).dtype.kind in ("U" if self.classes_.dtype.kind == "U" else "iuf")
-        classes = self.classes_ if alike else self.classes_.astype(object)
-        return np.append(classes, np.array([given], dtype=None if alike else object))
-
-    def _names(self, solution: Solution, X: Any) -> Any:
-        return named(solution, self.classes_ if solution.unknown_groups is None else self._with_unknown, X)

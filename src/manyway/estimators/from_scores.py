@@ -6,8 +6,6 @@ from typing import Any
 
 import numpy as np
 import torch
-from sklearn.base import BaseEstimator, ClassifierMixin
-from sklearn.metrics import accuracy_score
 from sklearn.utils.validation import check_is_fitted
 from torch import Tensor
 
@@ -15,19 +13,21 @@ from manyway.core import Solution, Tasks, as_features, shaped
 from manyway.core.arguments import fits, shown
 from manyway.errors import InputError
 from manyway.estimators import Inference
-from manyway.estimators.values import in_one_sentence, is_given, known_places, like, named, to_numpy
+from manyway.estimators.batch import BatchClassifier
+from manyway.estimators.values import is_given, known_places, like, places_of, read_labels, refuse_masked
 from manyway.methods import METHODS
-from manyway.methods.evidence.from_scores import KINDS, SEVERAL, log_odds, log_posteriors, without_prior
+from manyway.methods.scores.kinds import KINDS, SEVERAL, log_odds, log_posteriors, without_prior
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
-class EvidenceFromScores(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
+class EvidenceFromScores(BatchClassifier):
     """Label a batch jointly from the scores of any classifier: which of its classes occur, and the label of each item.
 
     Parameters
     ----------
     classes : sequence, optional
-        The classes, in the order of the columns of the scores. By default they are numbered.
+        The classes, in the order of the columns of the scores. By default ``fit`` learns them from y: the distinct
+        labels, sorted, where there are as many as columns, and otherwise numbers from 0.
     kind : {"auto", "probability", "log-probability", "logit", "sigmoid", "independent"}, default="auto"
         What the scores are. "sigmoid": each class has a yes-or-no probability of its own, and one class is right.
         "independent": the same, and several classes may be right; a row of probabilities then need not sum to 1, and
@@ -36,13 +36,19 @@ class EvidenceFromScores(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         How frequent each class was among the classifier's training data. By default all are equally frequent.
     expect : sequence of float, optional
         How likely each class is to occur, in any unit; 0: it is not on a list of expected classes. Other classes remain
-        possible: see `manyway.methods.evidence.from_scores.expectation`. By default all are equally likely.
+        possible: see `manyway.methods.scores.calibrate.listed`. By default all are equally likely.
+    open_set : bool, default=False
+        Whether items may be unknown: of none of the classes. ``infer`` then returns ``unknown``, the probability of
+        that.
+    unknown_label : object, optional
+        What ``predict`` answers for an unknown item, with ``open_set``. By default -1 where labels are numbers and
+        ``"unknown"`` where they are strings.
     temperature : float, optional
         The temperature by which log-probabilities are divided. By default labelled items or the batch itself say it.
     concentration : float, optional
         α of the Dirichlet prior of the class proportions, as in ``Evidence``.
     max_iter : int, default=50
-        Maximum number of iterations after annealing.
+        Maximum number of iterations.
     tol : float, default=0.01
         The search has converged when no assignment changes by as much in an iteration.
 
@@ -55,7 +61,7 @@ class EvidenceFromScores(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
     Notes
     -----
-    `manyway.methods.evidence.from_scores` has the method. NaN stands for a class that an item does not list.
+    docs/scores.md has the model. NaN stands for a class that an item does not list.
 
     Examples
     --------
@@ -68,6 +74,8 @@ class EvidenceFromScores(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     kind: str = "auto"
     class_prior: Sequence[float] | None = None
     expect: Sequence[float] | None = None
+    open_set: bool = False
+    unknown_label: Any = None
     temperature: float | None = None
     concentration: float | None = None
     max_iter: int = 50
@@ -89,20 +97,25 @@ class EvidenceFromScores(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         """
         if (X is None) != (y is None):
             raise InputError("fit takes scores and labels, or neither; give both X and y.")
-        values, classes = None if X is None else _tensor(X), self.classes
-        if classes is None and values is None:
-            raise InputError("Without labelled items the classes must be given: EvidenceFromScores(classes=…).fit().")
-        self.classes_ = np.asarray(range(values.shape[1]) if values is not None and classes is None else classes)
-        if self.classes_.ndim != 1 or len(set(self.classes_.tolist())) < max(2, len(self.classes_)):
-            raise InputError("The classes must be at least two, and all different.")
-        self.labelled_ = None
-        if values is not None:
-            labels = np.asarray(y.cpu() if isinstance(y, Tensor) else y)
+        self.labelled_: tuple[Tensor, Tensor] | None = None
+        if X is None:
+            if self.classes is None:
+                raise InputError(
+                    "Without labelled items the classes must be given: EvidenceFromScores(classes=…).fit()."
+                )
+            self.classes_ = _distinct(self.classes)
+        else:
+            values = _tensor(X)
+            labels = read_labels(y)
             if labels.shape != (len(values),):
-                raise InputError(f"There are {len(values)} rows of scores and labels of shape {labels.shape}.")
-            known = known_places(dict(enumerate(labels)), self.classes_, len(labels))
+                raise InputError(f"X has {len(values)} rows of scores, and y has the shape {labels.shape}.")
+            self.classes_ = self._learned_classes(labels, values.shape[1])
+            hint = "correct it, or name all classes with `classes`"
+            places = places_of(labels.tolist(), self.classes_, range(len(labels)), "y", hint)
             posteriors = self._posteriors(values)
-            self.labelled_ = posteriors, known.to(posteriors.device)
+            self.labelled_ = posteriors, places.to(posteriors.device)
+        if self.open_set:
+            _ = self._with_unknown  # refuses a class of that name now, not after the work
         return self
 
     def infer(self, X: Any, *, known: Mapping[int, Any] | None = None) -> Inference:
@@ -119,8 +132,8 @@ class EvidenceFromScores(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         -------
         Inference
         """
-        solution = self._solve(X, known)
-        return Inference.of(solution, named(solution, self.classes_, X), self.classes_, X, with_objective=False)
+        solution = self._label(X, known)
+        return Inference.of(solution, self._names(solution, X), self.classes_, X, with_objective=False)
 
     def predict(self, X: Any) -> Any:
         """The label of each row of X, all rows taken together.
@@ -133,46 +146,30 @@ class EvidenceFromScores(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         Returns
         -------
         array of shape [q]
+            An indicator [q, k] where ``kind`` is "independent".
         """
-        found = self._solve(X)
-        return like(found.probabilities[0] > 0.5, X) if self.kind == SEVERAL else named(found, self.classes_, X)
+        if self.kind == SEVERAL:
+            return like(self._label(X).probabilities[0] > 0.5, X)
+        return super().predict(X)
 
-    def predict_proba(self, X: Any) -> Any:
-        """Class probabilities, all rows of X taken together.
-
-        Parameters
-        ----------
-        X : array of shape [q, k]
-            The scores of the items.
-
-        Returns
-        -------
-        array of shape [q, k]
-        """
-        return like(self._solve(X).probabilities[0], X)
-
-    def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
-        """The share of the rows of X that get the right label, all rows taken together.
-
-        Parameters
-        ----------
-        X : array of shape [q, k]
-            The scores of the items.
-        y : array of shape [q]
-            Their true labels.
-        sample_weight : array of shape [q], optional
-            How much each row counts.
-
-        Returns
-        -------
-        float
-        """
-        predicted = to_numpy(self.predict(X))
-        with in_one_sentence():
-            return float(accuracy_score(to_numpy(y), predicted, sample_weight=to_numpy(sample_weight)))
+    def _learned_classes(self, labels: Any, n_columns: int) -> Any:
+        """[k] the classes as they were given, or those of the labels [n]."""
+        if self.classes is not None:
+            return _distinct(self.classes)
+        found = np.unique(labels)
+        if len(found) == n_columns:
+            return found
+        numbered = np.arange(n_columns)
+        if not np.isin(found, numbered).all():
+            raise InputError(
+                f"y has {len(found)} different labels and the scores have {n_columns} columns; name the class of each "
+                "column with `classes`."
+            )
+        return numbered
 
     def _per_class(self, values: Any, name: str) -> Tensor:
         """One number per class."""
+        refuse_masked(values, name)
         return shaped(as_features(values, name), (len(self.classes_),), name, "give one number per class")
 
     def _posteriors(self, values: Tensor) -> Tensor:
@@ -182,34 +179,61 @@ class EvidenceFromScores(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             raise InputError(f"The scores have {values.shape[1]} columns for {len(self.classes_)} classes.")
         if self.kind == SEVERAL:
             return log_odds(values)
-        prior = torch.ones(len(self.classes_))
-        if self.class_prior is not None:
-            prior = self._per_class(self.class_prior, "class_prior")
-            if not bool((prior > 0).all()):
-                raise InputError(
-                    "class_prior has a number that is not positive; a classifier never answers such a class."
-                )
-        return without_prior(log_posteriors(values, self.kind), prior)
+        posteriors = log_posteriors(values, self.kind)
+        if self.class_prior is None:
+            return posteriors
+        prior = self._per_class(self.class_prior, "class_prior")
+        if not bool((prior > 0).all()):
+            raise InputError("class_prior has a number that is not positive; a classifier never answers such a class.")
+        return without_prior(posteriors, prior)
 
-    def _solve(self, X: Any, known: Mapping[int, Any] | None = None) -> Solution:
+    def _label(self, X: Any, known: Mapping[int, Any] | None = None) -> Solution:
         check_is_fitted(self, "classes_")
         values = self._posteriors(_tensor(X))
-        given = known_places(known, self.classes_, len(values))[None] if is_given(known) else None
-        support, labels = (values[:0], None) if self.labelled_ is None else self.labelled_
-        rows, labels = support[None].to(values), None if labels is None else labels[None].to(values.device)
-        expected = None if self.expect is None else self._per_class(self.expect, "expect").to(values)
-        scores, several = values[None], self.kind == SEVERAL
-        tasks = Tasks.from_scores(scores, support=rows, support_labels=labels, expectation=expected, several=several)
-        limits = {"concentration": self.concentration, "max_iter": self.max_iter, "tol": self.tol}
-        return METHODS["evidence"](tasks.with_known(given), temperature=self.temperature, **limits)
+        support = values[None, :0]
+        labels = None
+        if self.labelled_ is not None:
+            support = self.labelled_[0][None].to(values)
+            labels = self.labelled_[1][None].to(values.device)
+        expectation = None
+        if self.expect is not None:
+            expectation = self._per_class(self.expect, "expect").to(values)
+        tasks = Tasks.from_scores(
+            values[None],
+            support=support,
+            support_labels=labels,
+            expectation=expectation,
+            several=self.kind == SEVERAL,
+        )
+        if is_given(known):
+            tasks = tasks.with_known(known_places(known, self.classes_, len(values))[None])
+        return METHODS["evidence"](
+            tasks,
+            temperature=self.temperature,
+            concentration=self.concentration,
+            open_set=self.open_set,
+            max_iter=self.max_iter,
+            tol=self.tol,
+        )
+
+
+def _distinct(classes: Any) -> Any:
+    """[k] the classes, which are several and all different."""
+    found = np.asarray(classes)
+    if found.ndim != 1 or len(set(found.tolist())) < max(2, len(found)):
+        raise InputError("The classes must be at least two, and all different.")
+    return found
 
 
 def _tensor(values: Any) -> Tensor:
     """Scores as a matrix of float32 or float64; a copy, so that the caller's array is not kept."""
+    refuse_masked(values, "X")
     try:
         found = values.detach().clone() if isinstance(values, Tensor) else torch.tensor(np.asarray(values))
     except (TypeError, ValueError) as error:
         raise InputError("The scores must be an array of numbers, a row per item and a column per class.") from error
     if found.ndim != 2 or found.is_complex() or found.dtype == torch.bool:
         raise InputError(f"The scores have shape {tuple(found.shape)}; give one row per item and one column per class.")
-    return found if found.dtype in (torch.float32, torch.float64) else found.float()
+    if found.dtype in (torch.float32, torch.float64):
+        return found
+    return found.float()

@@ -1,6 +1,6 @@
 """From the arrays and labels of users to what scikit-learn and the solvers can check, and back."""
 
-from collections.abc import Hashable, Iterator, Mapping
+from collections.abc import Hashable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from numbers import Integral
 from typing import Any, TypeGuard
@@ -47,17 +47,32 @@ def known_places(known: Mapping[int, Any], classes: Any, n_query: int) -> Tensor
     """[q] the places of known labels in ``classes``, -1 where none is known."""
     if not isinstance(known, Mapping):
         raise InputError(f"known is of the type {type(known).__name__}; give a mapping {{row: label}}.")
-    places = {name: place for place, name in enumerate(np.asarray(classes).tolist())}
-    found = torch.full((n_query,), -1)
-    for row, label in known.items():
+    for row in known:
         if isinstance(row, bool) or not isinstance(row, Integral) or not 0 <= row < n_query:
             raise InputError(f"known has a label for row {row!r}; rows are integers from 0 to {n_query - 1}.")
+    hint = "correct it, or give fit the first example of a new class"
+    found = torch.full((n_query,), -1)
+    found[[int(row) for row in known]] = places_of(list(known.values()), classes, list(known), "known", hint)
+    return found
+
+
+def places_of(labels: Sequence[Any], classes: Any, rows: Sequence[Any], what: str, hint: str) -> Tensor:
+    """[n] the places of labels in ``classes``; ``what`` and ``rows`` say in a message where they come from."""
+    places = {name: place for place, name in enumerate(np.asarray(classes).tolist())}
+    found = []
+    for row, label in zip(rows, labels, strict=True):
         name = label.item() if isinstance(label, np.generic | Tensor) else label
         if not isinstance(name, Hashable) or name not in places:
-            hint = "correct it, or give fit the first example of a new class"
-            raise InputError(f"known has the label {name!r} for row {row}, which is not among the classes; {hint}.")
-        found[int(row)] = places[name]
-    return found
+            raise InputError(f"{what} has the label {name!r} for row {row}, which is not among the classes; {hint}.")
+        found.append(places[name])
+    return torch.tensor(found, dtype=torch.int64)
+
+
+def refuse_masked(values: Any, what: str) -> None:
+    """Refuse a masked array: what is masked would be used as if it were given."""
+    if np.ma.is_masked(values):
+        rows = np.flatnonzero(np.ma.getmaskarray(values).reshape(len(values), -1).any(1)).tolist()
+        raise InputError(f"{what} has masked values in {describe_rows(rows)}; fill them or leave these rows out.")
 
 
 def to_numpy(values: Any) -> Any:
@@ -67,9 +82,7 @@ def to_numpy(values: Any) -> Any:
 
 def read_features(values: Any) -> Any:
     """Features as scikit-learn can check them: NumPy has no bfloat16, and a column of lists is an array of objects."""
-    if np.ma.is_masked(values):
-        rows = np.flatnonzero(np.ma.getmaskarray(values).reshape(len(values), -1).any(1)).tolist()
-        raise InputError(f"X has masked values in {describe_rows(rows)}; fill them or leave these rows out.")
+    refuse_masked(values, "X")
     half = isinstance(values, Tensor) and values.dtype == torch.bfloat16
     values = to_numpy(values.float() if half else values)
     if not hasattr(values, "to_list"):

@@ -49,7 +49,7 @@ class Scores:
     labels : tuple of (str or None), optional
         The labels that are known.
     kind : str, default="auto"
-        What the scores are, where the format says it; see `manyway.methods.evidence.from_scores.log_posteriors`.
+        What the scores are, where the format says it; see `manyway.methods.scores.kinds.log_posteriors`.
     levels : mapping of str to mapping of str to str
         Groups of classes, finest level first: level -> class -> group. Where the format has a taxonomy.
     skipped : tuple of (str, str)

@@ -14,7 +14,14 @@ from manyway.errors import InputError, nearest
 from manyway.files import UNKNOWN as UNKNOWN
 from manyway.files import Items, Scores, first_twice, listed, match_columns, shorten
 from manyway.labelling.taxonomy import Levels
-from manyway.methods.evidence.from_scores import SEVERAL, find_kind, log_odds, log_posteriors, without_prior
+from manyway.methods.scores.kinds import (
+    SEVERAL,
+    find_kind,
+    log_odds,
+    log_posteriors,
+    possible_classes,
+    without_prior,
+)
 
 IN_MEMORY_BYTES = 2**28  # more assignments than this are computed block by block, where the method can
 AT_MOST_BYTES = 2**30  # more than this never fit
@@ -157,7 +164,7 @@ def scores_batch(
     labels : mapping of str to str, optional
         Labels that are known for some of the items, by the names of the items.
     kind : str, optional
-        What the scores are; see ``manyway.methods.evidence.from_scores.log_posteriors``. By default the format or the
+        What the scores are; see ``manyway.methods.scores.kinds.log_posteriors``. By default the format or the
         values say it. "independent": each class has a yes-or-no score of its own, and several may be right.
     class_prior : mapping of str to float, optional
         The possible classes and how frequent they were among the classifier's training data.
@@ -207,13 +214,16 @@ def _posteriors(scores: Scores, names: Sequence[str], kind: str | None, prior: T
 
     if kind == "auto":  # all rows together say what the scores are
         kind = find_kind(values, place)
+    possible = possible_classes(values, kind)  # and which classes can occur
 
     def rows(first: int, end: int) -> Tensor:
         if first == end:
             return values[:0].to(torch.float32 if values.dtype == torch.float16 else values.dtype)
         if kind == SEVERAL:
             return log_odds(values[first:end], lambda row: place(first + row))
-        return without_prior(log_posteriors(values[first:end], kind, lambda row: place(first + row)), prior)
+        rows_of_block = values[first:end]
+        found = log_posteriors(rows_of_block, kind, lambda row: place(first + row), possible=possible)
+        return without_prior(found, prior)
 
     return rows
 

@@ -61,7 +61,7 @@ class ScoreFile(NamedTuple):
         digest = hashlib.sha256()
         for one in paths:
             digest.update(one.read_bytes())
-        return cls(os.path.abspath(path), scores.origins[0].format, digest.hexdigest())
+        return cls(os.path.abspath(path), scores.origins[0].format.name, digest.hexdigest())
 
 
 @dataclass(frozen=True, eq=False)

@@ -8,6 +8,7 @@ from benchmarks.golden import MODES, load_modes
 
 CALIBRATION = "manyway.methods.calibration"
 EVIDENCE = "manyway.methods.evidence"
+SCORES = "manyway.methods.scores"
 DOUBLED = {
     f"{CALIBRATION}.calibration": {
         "_MOST_SAMPLES": 1024, "_MOST_FOR_METRIC": 512, "_NEWTON_STEPS": 16, "_REFIT_STEPS": 6, "_MOMENT_STEPS": 6,
@@ -21,11 +22,16 @@ DOUBLED = {
     },
     f"{EVIDENCE}.unknown": {"_PROPORTIONS": 80, "MOST_JUDGED": 4096, "_MOST_EXAMPLES": 1024},
     f"{EVIDENCE}.queries": {"_LEAST_COUNTED": 2e-3},
-    f"{EVIDENCE}.from_scores": {"_EM_STEPS": 100, "_LEAST_MISSING": 2e-3, "_SLACK": 0.04, "_LARGEST_SIGMOID": 0.9998},
-    f"{EVIDENCE}.several": {"_EM_STEPS": 120},
+    f"{SCORES}.kinds": {"_LEAST_MISSING": 2e-3, "_SLACK": 0.04, "_LARGEST_SIGMOID": 0.9998},
+    f"{SCORES}.calibrate": {"_EM_STEPS": 100, "_BISECTIONS": 48, "_STEEPEST": 12.0},
+    f"{SCORES}.search": {"_N_ALPHAS": 48, "_AHEAD": 2000},
+    f"{SCORES}.items": {"_MATTERS": 2e-6},
+    f"{SCORES}.unknown": {"_EM_STEPS": 200, "_LEAST": 2e-9},
+    f"{SCORES}.solver": {"_MOST_ITEMS": 1024, "_LEAST_ITEMS": 256, "_POSSIBLE": -80.0},
+    f"{SCORES}.several": {"_EM_STEPS": 120},
     f"{EVIDENCE}.prior": {"SURE": 1 - 2e-6, "_NODES": 512},
     "manyway.core.presence": {
-        "_CERTAIN": 2e-6, "_SUREST": 2e-4, "_NARROW": 2e-3, "_LEAST_OTHERS": 0.1, "_NOTHING": 0.2, "_ROUNDS": 4,
+        "_CERTAIN": 2e-6, "_LEAST_OTHERS": 0.1, "_NOTHING": 0.2, "_ROUNDS": 4,
     },
 }  # fmt: skip
 

@@ -45,7 +45,7 @@ from torch import Tensor
 
 from manyway.core import Sums, Tasks, effective_number
 from manyway.methods.calibration.calibration import Calibration, distances_between, squared_distances
-from manyway.methods.evidence.likelihood import Blend, Distances, Likelihood, Updated, columns_of, known_classes
+from manyway.methods.evidence.likelihood import Distances, Likelihood, Updated, columns_of, known_classes
 from manyway.methods.evidence.prior import Concentrations, Presence, Slopes, log_remainders, remainders
 from manyway.methods.evidence.queries import Held, Part, sample
 from manyway.methods.evidence.schedule import Parameters, Schedule, agreement
@@ -393,8 +393,7 @@ class Probabilities:
     slopes: Slopes
     updated: Updated
     posterior: GroupPosterior
-    power: Tensor  # [t, 1, 1] what the probabilities are raised to; see ``powers`` and ``from_scores``
-    blend: Blend  # the part of a classifier
+    power: Tensor  # [t, 1, 1] what the probabilities are raised to; see ``powers``
 
     def __call__(self, part: Part) -> Tensor:
         """[t, b, k]; a row sums to 1 minus the probability that the query is unknown."""
@@ -407,8 +406,6 @@ class Probabilities:
 
     def finished(self, found: Tensor, part: Part) -> Tensor:
         """[t, b, k] the same after the other steps."""
-        if self.blend.some:
-            found = self.blend(found, part.placed)
         if not bool((self.power == 1).all()):
             found = tempered(found, self.power)
         if part.any_known:

@@ -11,7 +11,6 @@ that search and post-processing need not know which one they have.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from functools import reduce
 from typing import NamedTuple
@@ -179,62 +178,6 @@ class Distances:
 
 
 @dataclass(frozen=True, eq=False)
-class Blend:
-    """The classifier's own probabilities, which are part of the answer: softmax((T ℓ + b) λ) of placed scores ℓ."""
-
-    temperature: Tensor  # [t, 1, 1] T
-    offset: Tensor  # [t, 1, k] b
-    blunt: Tensor  # [t, 1, 1] λ with which these are the classifier's own; with λ = 1 they have a common sharpness
-    share: Tensor  # [t, 1, 1] of evidence in the answer; 1: the classifier has no part
-    independent: Tensor  # [t] the part of the items that is independent
-    held: Tensor  # [t, 1, k] how far the items that the classifier gives to a class keep its answer
-    peak: Tensor  # [t, 1, k] how sure the classifier is of each class in its surest items
-    size: Tensor  # [t, 1, k] how many items of each class seem to be right
-    rules: Tensor  # [t, 1, 3] of ``free``
-
-    @staticmethod
-    def none(like: Tensor) -> Blend:
-        """No part of a classifier."""
-        one = like.new_ones(1, 1, 1)
-        return Blend(one, 0 * one, one, one, like.new_ones(1), 0 * one, 0 * one, 0 * one, one.expand(-1, -1, 3))
-
-    @staticmethod
-    def joined(parts: Sequence[Blend]) -> Blend:
-        """Those of consecutive tasks with equally many classes."""
-        n_classes = max(one.offset.shape[-1] for one in parts)
-        names = ("offset", "held", "peak", "size")  # those with a number per class
-        wide = [vars(one) | {name: getattr(one, name).expand(-1, -1, n_classes) for name in names} for one in parts]
-        return Blend(**{name: torch.cat([one[name] for one in wide]) for name in wide[0]})
-
-    @property
-    def some(self) -> bool:
-        """Whether there is a part of the classifier."""
-        return bool((self.share < 1).any())
-
-    def own(self, placed: Tensor) -> Tensor:
-        """[t, b, k] the classifier's own probabilities."""
-        return (placed * self.temperature).add_(self.offset).mul_(self.blunt).softmax(-1)
-
-    def __call__(self, probabilities: Tensor, placed: Tensor) -> Tensor:
-        """[t, b, k] the mean of probabilities, which have their share, and of the classifier's at common sharpness."""
-        mine = (placed * self.temperature).add_(self.offset).softmax(-1)
-        return mine.lerp_(probabilities, self.share * self.free(mine, probabilities))
-
-    def free(self, mine: Tensor, found: Tensor) -> Tensor:
-        """[t, b, 1] how far evidence [t, b, k] may change the answers of a classifier with probabilities [t, b, k].
-
-        No item moves to a class with a peak below a part of that of its own, nor to one that is not so many times
-        larger, if its own has at least some size; these are the rules.
-        """
-        here, there = (one.max(-1, keepdim=True).indices for one in (mine, found))  # faster than argmax
-        held, peak, size = (one.expand_as(mine) for one in (self.held, self.peak, self.size))
-        surer, larger, least = self.rules.unsqueeze(-2).unbind(-1)
-        own = size.gather(-1, here)
-        small = (own < least) | (size.gather(-1, there) >= larger * own) | (here == there)
-        return (1 - held.gather(-1, here)) * small * (surer * peak.gather(-1, here) <= peak.gather(-1, there))
-
-
-@dataclass(frozen=True, eq=False)
 class Scores:
     """The likelihood of placed scores: themselves. They have no prototypes that queries could update.
 
@@ -243,7 +186,6 @@ class Scores:
 
     counts: Tensor
     learned: dict[str, Tensor] = field(default_factory=dict)
-    blend: Blend = field(default_factory=lambda: Blend.none(torch.ones(1)))
 
     @property
     def examples(self) -> Tensor:

@@ -1,7 +1,8 @@
 """Every parameter and every constant of evidence, in one place, the constants with the reason for their value.
 
 ``Constants`` of ``manyway.methods.calibration`` has those of the calibration, ``Counting`` of ``manyway.core.presence``
-those that say which classes occur, ``OfScores`` those of scores; ``schedule=`` reaches all.
+those that say which classes occur, ``ScoreConstants`` of ``manyway.methods.scores`` those of scores; ``schedule=``
+reaches all.
 docs/results/evidence-parts.csv has a table of the effect of each (``python -m benchmarks.effects``). Limits of
 memory and time, numbers of steps, how fine a grid is, and what keeps arithmetic finite are constants of their modules:
 twice of them changes no label (tests/methods/evidence/test_limits.py).
@@ -21,112 +22,11 @@ from manyway.errors import InputError, nearest
 from manyway.methods._table.checks import check_params
 from manyway.methods.calibration.constants import Constants
 from manyway.methods.evidence.prior import Concentrations
+from manyway.methods.scores.constants import ScoreConstants
 
 
 @dataclass(frozen=True)
-class OfScores:
-    """Scores of a classifier; see ``from_scores``.
-
-    Chosen on lid.176, py3langid and lingua, and on classifiers of CLINC150, CUB-200 and CIFAR-100.
-    """
-
-    # Training samples per class of a classifier, where nothing is said.
-    scores_count: float = 100.0
-    # Part of the classes that must have labelled items before each class gets a bias.
-    scores_covered: float = 0.5
-    # The mean of the highest probabilities that every classifier is brought to at least.
-    scores_sharpness: float = 0.7
-    # The temperatures that are tried, the median of the prior of T, and the standard deviation of ln T.
-    scores_temperatures: tuple[float, float] = (0.4, 2.5)
-    scores_temperature: float = 1.15
-    scores_temperature_sd: float = 0.45
-    # T is multiplied by this: too low a T costs little, at too high a T a class swallows others.
-    scores_lower: float = 0.7
-    # T is multiplied by this to the power 1 − 2w: items that share errors say too low a T. The power fades as the
-    # highest probabilities rise from the sharpness to 1: a sure classifier has few errors to share.
-    scores_shared: float = 2.2
-    # Items count as at most so many.
-    scores_most_items: float = 100.0
-    # Classes of an item that say nothing about popularity, the overlap of probabilities below which items are unlike
-    # each other, and the standard deviation from which on popularity is shrunk.
-    scores_likely: int = 10
-    scores_unlike: float = 0.3
-    scores_most_popular: float = 1.25
-    # A class that items of other labels like more than others by so many times the median deviation (seven standard
-    # deviations of a normal one) occurs: otherwise forests lose 14 points where one class occurs. From so many items on
-    # at least half of what they like whatever their class counts: with all of it, five items gain 1 point less.
-    scores_outlying: float = 10.0
-    scores_few: float = 10.0
-    # The annealing begins near the classifier's own answers, and not with one large class; so it is short.
-    scores_anneal_from: float = 0.9
-    scores_anneal_steps: int = 5
-    # The least and most part of evidence in the blend, which is 1 − w between, and at most so many times 1 − w. With
-    # 0.7 always, 8 of 1,786 batches of 30 classifiers lose more than 5.5 points, instead of 2.
-    scores_share: tuple[float, float, float] = (0.5, 0.7, 2.0)
-    # Evidence is trusted about the classifier's doubts where this claims less than so much for the answers that it
-    # loses; so many such answers are assumed. Of 72 cells of six classifiers 4 are calibrated worse than their own, by
-    # up to 2.5 points; all were looked at.
-    scores_overturned: tuple[float, float] = (0.35, 2.0)
-    # ln of how many times as probable the others make an item, on average: below the first value all classes seem to
-    # occur and what items share is errors; from the second on they are believed. The same in total: a few items can be
-    # alike by chance. They do best on one half of the classes of five classifiers; the other half and lid.176 were
-    # looked at too.
-    scores_gain: tuple[float, float] = (0.3, 0.5)
-    scores_total_gain: tuple[float, float] = (2.0, 6.0)
-    # What preferences may gain that lists of few classes hide counts so many times w: with many items per class it is
-    # less. With 0 the five highest scores of lid.176 lose 1.3 to 4.1 points where 120 of 123 languages occur.
-    scores_hidden: float = 2.5
-    # Evidence that doubts less of the labels than this is trusted more: classifiers that know their classes have 0 to
-    # 5 %, those that call some by other names 9 to 16 %. It fades as w to the second value rises: only where hardly
-    # anything is shared.
-    scores_doubt: float = 0.04
-    scores_alone: float = 4.0
-    # ν: what a labelled item that is exactly alike counts, where the classifier counts 1; and γ.
-    scores_neighbour: float = 10.0
-    scores_alike: float = 8.0
-    # A class is as sure as so many of its surest items, on average, and is not dissolved into one that is less sure
-    # than this part of it. Items, and part of all items, that must be right for a class to be held.
-    scores_surest: int = 2
-    scores_surer: float = 0.8
-    # A class dissolves into one that is so many times larger, or if it is smaller than this.
-    scores_larger: tuple[float, float] = (2.0, 3.0)
-    scores_held: tuple[float, float] = (2.0, 0.06)
-    # A list of at most so many times the classes that seem to occur says what occurs; second: where a class that it
-    # lacks seems to have many items, which are this part of them. A longer list that lacks so much of the items says
-    # nothing.
-    scores_short: tuple[float, float] = (2.0, 1.5)
-    scores_missed: float = 0.15
-    scores_lacking: float = 0.1
-
-    # --- Several classes per item: see `several`. Chosen on CLINC150, items that were composed of two intents ---
-    # The quantile that gives f₀ its width, and how many widths it is away; no deviation is below the third: lists that
-    # were cut have equal scores.
-    several_tail: tuple[float, float] = (0.999, 2.58)
-    several_narrow: float = 0.2
-    # By how many deviations the classes of an item score lower than its first one: where it has one, and where it has
-    # several. Between these, by the second gap of the scores of an item relative to the first: about 0.2 to 0.35 with
-    # one class each, 0.5 with one to three, 1 with two.
-    several_lower: tuple[float, float] = (-0.5, 1.0)
-    several_gaps: tuple[float, float] = (0.35, 0.5)
-    # What the batch may add to log-odds at most, for the same. Without a limit the calibration error per item and class
-    # is 6 instead of 2 to 4 where items have two classes, and 10 to 18 instead of 6 to 11 where they have one.
-    several_most: tuple[float, float] = (2.5, 4.5)
-    # A mean of a class of its own counts from so many items.
-    several_weight: float = 3.0
-    # An item counts as its highest probability to this power: one without any class has no high score.
-    several_power: float = 1.5
-    # The prior of f₁: mean and deviation, worth so many sure items.
-    several_sure: tuple[float, float, float] = (0.0, 1.5, 1.5)
-    # a, and the first π.
-    several_rare: float = 0.01
-    # What log-odds are multiplied by at last: items of one class share errors.
-    several_temper: float = 0.7
-    # The odds of a class that a list of expected classes lacks.
-    several_unlisted: float = 0.3
-
-
-@dataclass(frozen=True)
-class Schedule(OfScores, Counting, Constants):
+class Schedule(ScoreConstants, Counting, Constants):
     """The constants of calibration, search and post-processing, and of which classes occur (``Counting``)."""
 
     # Proportions are the mean of probabilities to this power. Their error on validation classes is 28.6 %; with the

@@ -26,29 +26,27 @@ unknown queries, weights and powers are parts that are always there, and neutral
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cache, partial
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal
 
 import torch
 from torch import Tensor
 
-from manyway.core import Answered, Pile, Reading, Scaling, Solution, Sums, Tally, Tasks, class_sums, doubt, tally
+from manyway.core import Answered, Pile, Reading, Scaling, Solution, Sums, Tasks, class_sums
 from manyway.core.arguments import checks_arguments
 from manyway.errors import InputError
 from manyway.methods.calibration import Calibration, Finish, FirstStep, calibrate, calibrate_and_place, doubted, tuned
 from manyway.methods.calibration.scaling import QUERY_DEPENDENT
 from manyway.methods.evidence import groups as grouping
 from manyway.methods.evidence.blocks import InBlocks
-from manyway.methods.evidence.from_scores import for_scores, learn_scores
 from manyway.methods.evidence.groups import Groups, Probabilities, is_one_shot
-from manyway.methods.evidence.likelihood import Blend, Distances, Likelihood, Scores, known_classes
+from manyway.methods.evidence.likelihood import Distances, Likelihood, Scores, known_classes
 from manyway.methods.evidence.names import Named, guesses, log_probability, named
-from manyway.methods.evidence.queries import Held, InMemory, Part, excluded, sample
+from manyway.methods.evidence.queries import InMemory, Part, excluded, sample
 from manyway.methods.evidence.schedule import Parameters
 from manyway.methods.evidence.search import Dense, fused_search
-from manyway.methods.evidence.several import several
 from manyway.methods.evidence.streams import in_streams, next_batch
 from manyway.methods.evidence.unknown import (
     UnknownGroups,
@@ -58,6 +56,8 @@ from manyway.methods.evidence.unknown import (
     judge_scores,
     judged_stride,
 )
+from manyway.methods.scores.search import Limits
+from manyway.methods.scores.solver import Options, label_scores
 
 Queries = InMemory | InBlocks
 
@@ -192,16 +192,8 @@ def label(tasks: Tasks, learned: Learned | None, parameters: Parameters, with_ob
     Solution
         Queries with known labels enter the means of their classes with the weight ``known_weight`` before the search.
     """
-    likelihood: Likelihood
-    if tasks.several:
-        if isinstance(tasks.pile, Pile):
-            raise InputError("Items with several classes are labelled in memory; give smaller batches.")
-        found = several(tasks.query, tasks.known_labels, tasks.expected, parameters.constants)
-        return Solution(found, 1, True, make_presence=lambda: -torch.expm1((-found.clamp_max(1 - 1e-6)).log1p().sum(1)))
     if tasks.scores:
-        parameters = for_scores(parameters)
-        likelihood, placed = learn_scores(tasks, parameters)
-        return find(hold(tasks, placed, likelihood, parameters), with_objective=with_objective)
+        return label_scores(tasks, of_scores(parameters, with_objective))
     if learned is None:
         learned, placed = learn_and_place(tasks, scaled(tasks, parameters), parameters)
     else:
@@ -218,6 +210,18 @@ def label(tasks: Tasks, learned: Learned | None, parameters: Parameters, with_ob
     if isinstance(learned.scaling, FirstStep):
         more["learned"] = {"first_step": learned.scaling.way}
     return find(queries, one_shot=learned.one_shot, with_objective=with_objective, **more)
+
+
+def of_scores(parameters: Parameters, with_objective: bool) -> Options:
+    """What the scores of a classifier need to know of the parameters."""
+    limits = Limits(concentration=parameters.concentration, max_iter=parameters.max_iter, tol=parameters.tol)
+    return Options(
+        temperature=parameters.temperature,
+        open_set=parameters.open_set,
+        limits=limits,
+        constants=parameters.constants,
+        with_objective=with_objective,
+    )
 
 
 def find(queries: Queries, *, one_shot: bool = False, with_objective: bool = False, **more: Any) -> Solution:
@@ -259,8 +263,7 @@ def find(queries: Queries, *, one_shot: bool = False, with_objective: bool = Fal
         groups = Groups.of(queries, prior, single)
 
     posterior = groups.posterior(likelihood, some_known, parameters)
-    none = Blend.none(likelihood.counts)
-    answer = Probabilities(groups.slopes, groups.updated, posterior, likelihood.counts.new_ones(1, 1, 1), none)
+    answer = Probabilities(groups.slopes, groups.updated, posterior, likelihood.counts.new_ones(1, 1, 1))
     if not parameters.precision and isinstance(likelihood, Distances):
         calibration = likelihood.calibration
         power = calibration.power / grouping.farther(groups.lengths, calibration)
@@ -269,27 +272,14 @@ def find(queries: Queries, *, one_shot: bool = False, with_objective: bool = Fal
             power = grouping.powers(placed, found_there, calibration, schedule)
         answer = replace(answer, power=power.view(-1, 1, 1))
 
-    present, alone = groups.presence.present, answer
-    kept, labelled = torch.ones_like(present), torch.zeros_like(present)
-    if isinstance(likelihood, Scores) and likelihood.blend.some:
-        answer = blended(answer, queries, likelihood.blend)
+    present = groups.presence.present
     finds = tuple(one.groups(*sample(queries, one.stride, answer)) for one in judges)
     for groups_of_unknown in finds:
         more["unknown_medoids"] = groups_of_unknown.medoids
-    searched = alone.searched if in_blocks else cache(alone.searched)  # two steps ask for it, and for the answers
-    answering = partial(_answers, answer, finds, searched)
+    answering = partial(_answers, answer, finds)
     answers = answering if in_blocks else cache(answering)
-    if answer is not alone and isinstance(likelihood, Scores):
-        # The classes of the answer are at least as present as their surest item; others have the share of evidence.
-        tallies = queries.each(partial(_tallied, searched, alone, answers, answer.blend))
-        labelled = tallies.labelled.surest.to(present)
-        kept = torch.where(labelled > 0, kept, likelihood.blend.share.squeeze(1).to(present))
-        unsure = doubt(tallies.own.masses, tallies.own.unknown, schedule)
-        unsure = unsure.masked_fill(some_known, torch.inf)
-        surest = torch.maximum(tallies.alone.surest.to(present) * kept, labelled)
-        more["tallied"] = tallies.alone._replace(surest=surest, doubt=unsure)
-    at_least = labelled.masked_fill(some_known, 1)
-    more["make_presence"] = lambda: torch.maximum(posterior.presence(present) * kept, at_least)
+    at_least = torch.zeros_like(present).masked_fill(some_known, 1)
+    more["make_presence"] = lambda: torch.maximum(posterior.presence(present), at_least)
     more["make_copies"], more["counting"] = (lambda: grouping.copies(queries, schedule, one_shot)), schedule
     more["learned"] = {**likelihood.learned, **more.get("learned", {})}
     more["objective_parts"] = found.terms
@@ -300,46 +290,6 @@ def find(queries: Queries, *, one_shot: bool = False, with_objective: bool = Fal
     outcomes = probabilities if unknown is None else torch.cat([probabilities, unknown.unsqueeze(-1)], -1)
     more["make_review_scores"] = lambda: grouping.review_scores(part, outcomes, schedule)
     return Solution(probabilities, n_iter, converged, unknown=unknown, unknown_groups=its_groups, **more)
-
-
-def blended(answer: Probabilities, queries: Held, blend: Blend) -> Probabilities:
-    """The answer with the classifier's own part, as sure as both together can be; see ``from_scores``.
-
-    Its power is the one with which the labels of the blend have on average the probability
-
-        mean_q ((1 − t_q) o_q + t_q e_q),
-
-    where o_q is what the classifier gives to the label of q, and e_q what evidence gives to it. With c_q the highest
-    probability of the classifier, and w the part of the queries that is independent, the trust t in evidence is
-
-        √(1 − w) min(1, n / Σ_q (1 − c_q))     for the n queries to which the two give different labels,
-        √(1 − w) max(0, 1 − s / s₀)            for the others,
-
-    s the mean of c_q over labels that the classifier loses, with a few more of s₀ (``scores_overturned``). Then t is
-    raised towards 1, by the part (1 − w⁴) max(0, 1 − mean_q(1 − e_q) / ``scores_doubt``) of what is missing. Queries
-    with a known label do not count in means and sums.
-    """
-    stride, constants = grouping.stride(queries.n_query), queries.parameters.constants
-    placed, alone = sample(queries, stride, answer)
-    weights = (sample(queries, stride)[1] < 0).to(alone)
-    count = weights.sum(-1).clamp_min(1)
-    weights = weights / count.unsqueeze(-1)
-    both, own = blend(alone, placed), blend.own(placed)
-    label = both.argmax(-1, keepdim=True)
-    believed, own_belief = (one.gather(-1, label).squeeze(-1) for one in (alone, own))
-    claimed, own_label = own.max(-1)
-    differ, lost = alone.argmax(-1) != own_label, (label.squeeze(-1) != own_label) * weights
-    most, worth = constants.scores_overturned
-    sure = ((lost * claimed).sum(-1) + worth / count * most) / (lost.sum(-1) + worth / count)
-    errors_found = ((differ * weights).sum(-1) / ((1 - claimed) * weights).sum(-1).clamp_min(1e-6)).clamp_max(1)
-    trust = torch.where(differ, errors_found.unsqueeze(-1), (1 - sure / most).clamp_min(0).unsqueeze(-1))
-    trust = trust * (1 - blend.independent).sqrt().unsqueeze(-1)
-    unsure = ((1 - believed) * weights).sum(-1)
-    raise_by = (1 - blend.independent**constants.scores_alone) * (1 - unsure / constants.scores_doubt).clamp_min(0)
-    trust = trust + (1 - trust) * raise_by.unsqueeze(-1)
-    wanted = (own_belief.lerp(believed, trust) * weights).sum(-1)
-    power = grouping.power_for(both.clamp_min(torch.finfo(both.dtype).tiny).log(), wanted, weights).view(-1, 1, 1)
-    return replace(answer, blend=blend, power=torch.where(blend.share < 1, power, 1.0))
 
 
 def judged(queries: Queries, one_shot: bool) -> UnknownPosterior:
@@ -366,37 +316,12 @@ def judged(queries: Queries, one_shot: bool) -> UnknownPosterior:
     return posterior
 
 
-class _Tallies(NamedTuple):
-    """What the answers of a batch of scores say about each class."""
-
-    alone: Tally  # those of the search
-    labelled: Tally  # the final ones, among the queries that have the label of the class
-    own: Tally  # the classifier's own: sums of its highest probabilities, and of the second ones as "unknown"
-
-    def plus(self, other: _Tallies) -> _Tallies:
-        return _Tallies(*(one.plus(another) for one, another in zip(self, other, strict=True)))
-
-
-def _tallied(
-    found: Callable[[Part], Tensor], alone: Probabilities, answers: Callable[[Part], Answered], blend: Blend, part: Part
-) -> _Tallies:
-    """The work that finds it, from what the search says, and the answers."""
-    own, best = blend.own(part.placed), answers(part).probabilities.max(-1)
-    surest = own.new_zeros(own.shape[0], own.shape[-1]).scatter_reduce(-1, best.indices, best.values, "amax")
-    before = tally(Answered(alone.finished(found(part), part)))
-    none, two = torch.zeros_like(before.masses), own.topk(2)
-    first, second = (none.scatter_add(1, two.indices[..., 0], n.double()) for n in two.values.unbind(-1))
-    return _Tallies(before, before._replace(surest=surest), before._replace(masses=first, unknown=second))
-
-
-def _answers(
-    probabilities: Probabilities, finds: tuple[UnknownGroups, ...], searched: Callable[[Part], Tensor], part: Part
-) -> Answered:
+def _answers(probabilities: Probabilities, finds: tuple[UnknownGroups, ...], part: Part) -> Answered:
     """From some queries to their answers; ``finds`` has the groups of unknown queries where queries may be unknown.
 
     Otherwise it is empty. (Throughout the folder, what may be missing is a tuple of at most one, which ``for`` reads.)
     """
-    found = probabilities.finished(searched(part), part)
+    found = probabilities.finished(probabilities.searched(part), part)
     for groups in finds:
         return Answered(found, part.unknown, groups(part, found))
     return Answered(found)

@@ -1,0 +1,217 @@
+"""Calibrate: what a score says about a class.
+
+The classifier's log-posterior ln p_qk becomes the log-likelihood
+
+    ℓ_qk = ln softmax_k(z_qk − b_k),        z_qk = (ln p_qk + list_k) / T,
+
+with a temperature T, and the preference b_k of the classifier for class k whatever the item is.
+
+- **T** brings the highest probability to at least ``scores_sure`` on average; a surer classifier keeps T = 1.
+- **b** is what items that are *unlike* each other agree on. Each item counts for the classes that it does not have by a
+  first search (1 − u_qk), its likely classes are cut (``scores_background``), and the mean is shrunk by how reliable
+  it is: with the agreement ρ of two unlike items and n items, nρ / (1 + (n − 1)ρ) (Spearman and Brown).
+- **Labelled items** fit T and b by bias-corrected temperature scaling. Where they cover the part c of the classes,
+  their T and b have the part c. Few of them correct names: an item follows a labelled one that is alike
+  (``Neighbours``), as far as 1 − c.
+- **A list** of expected classes adds to ln p; see ``listed``.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import torch
+from torch import Tensor
+
+from manyway.core import one_hot
+from manyway.methods.calibration.temperature_scaling import balanced_weights, fit_scaling
+from manyway.methods.scores.constants import ScoreConstants
+from manyway.methods.scores.items import Part
+from manyway.methods.scores.search import Limits, search_sample
+
+_BISECTIONS = 24
+_STEEPEST = 6.0  # ln of the largest exponent that is looked for
+_EM_STEPS = 50
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Given:
+    """What is known beside the scores of the batch, for the classes that some item can have."""
+
+    labelled: Tensor  # [n, k] log-posteriors of other items
+    labels: Tensor  # [n] their classes
+    expected: Tensor  # [k] how likely each class is to occur, in any unit; 0: it is not on a list
+    temperature: float | None  # T, where the user says it
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Neighbours:
+    """Labelled items, which correct a classifier that calls a class by another name.
+
+    The probabilities p_q of an item become p_qk + ν Σ_i a_qi [y_i = k], up to a factor, where i are labelled items and
+    a_qi = (Σ_k √(p_qk p_ik))^γ says how much they are alike.
+    """
+
+    roots: Tensor  # [n, k] √p of the labelled items
+    votes: Tensor  # [n, k] ν where it is their class, else 0
+    power: float  # γ
+
+    def teach(self, z: Tensor) -> Tensor:
+        """[b, k] log-probabilities that have learned from the labelled items."""
+        alike = ((z / 2).exp() @ self.roots.mT).clamp(0, 1).pow(self.power)
+        return torch.logaddexp(z, (alike @ self.votes).log()).log_softmax(-1)
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Calibration:
+    """How log-posteriors become log-likelihoods."""
+
+    temperature: float  # T
+    bias: Tensor  # [k] b
+    listed: Tensor  # [k] what a list of expected classes adds
+    neighbours: Neighbours | None
+    hidden: float  # the gain in nats that preferences may have which these scores do not show
+    coverage: float  # c: the part of the classes that has labelled items
+
+    def own(self, posteriors: Tensor) -> Tensor:
+        """[b, k] z, the classifier's own log-probabilities at temperature T, from log-posteriors."""
+        z = ((posteriors + self.listed) / self.temperature).log_softmax(-1)
+        if self.neighbours is not None:
+            z = self.neighbours.teach(z)
+        return z
+
+    def likelihood(self, posteriors: Tensor) -> Tensor:
+        """[b, k] ℓ from log-posteriors."""
+        return (self.own(posteriors) - self.bias).log_softmax(-1)
+
+
+def calibrate(sample: Part, given: Given, limits: Limits, constants: ScoreConstants) -> Calibration:
+    """Learn T and b from some items of the batch, and from labelled items where there are any."""
+    posteriors = sample.posteriors
+    some = sample.known >= 0
+    labelled = torch.cat([posteriors[some], given.labelled])
+    labels = torch.cat([sample.known[some], given.labels])
+    n_classes = posteriors.shape[-1]
+    coverage = len(set(labels.tolist())) / n_classes
+    fitted = fit_labelled(labelled, labels)
+    temperature = _temperature(posteriors, fitted, coverage, constants)
+    if given.temperature is not None:
+        temperature = given.temperature
+    found = Calibration(
+        temperature=temperature,
+        bias=torch.zeros_like(posteriors[0]),
+        listed=listed(posteriors, given.expected),
+        neighbours=_neighbours(labelled / temperature, labels, 1 - coverage, constants),
+        hidden=0.0,
+        coverage=coverage,
+    )
+    first = search_sample(posteriors, sample.known, found.likelihood, limits)
+    preference = preferences(found.own(posteriors), first, temperature, constants)
+    bias = (1 - coverage) * preference.bias - coverage * fitted[:-1]
+    return replace(found, bias=bias, hidden=(1 - coverage) * preference.hidden)
+
+
+def fit_labelled(posteriors: Tensor, labels: Tensor) -> Tensor:
+    """[k + 1] what is added to the log-posteriors [n, k] of each class, and last 1/T, fitted to labels [n]."""
+    if not len(labels):
+        return torch.nn.functional.pad(posteriors.new_zeros(posteriors.shape[-1]), (0, 1), value=1.0)
+    logits = posteriors.double()[None]
+    weights = balanced_weights(labels[None], torch.ones_like(logits[..., 0]), posteriors.shape[-1])
+    return fit_scaling(logits, labels[None], weights)[0].to(posteriors)
+
+
+def _temperature(posteriors: Tensor, fitted: Tensor, coverage: float, constants: ScoreConstants) -> float:
+    """T: by labelled items as far as they cover the classes, else by how sure the classifier is."""
+    claim = posteriors.exp().amax(-1).mean()
+    wanted = claim.clamp_min(constants.scores_sure)
+    alone = exponent_for(posteriors, wanted, torch.ones_like(posteriors[:, 0]))
+    alone = torch.where(claim < wanted, alone, 1.0)
+    return float((-(1 - coverage) * alone.log() - coverage * fitted[-1].log()).exp())
+
+
+def exponent_for(logs: Tensor, wanted: Tensor, weights: Tensor) -> Tensor:
+    """[] the exponent with which the highest of the probabilities is as wanted [] on average, by bisection.
+
+    ``logs`` [n, k] are logarithms of probabilities; ``weights`` [n] say how much each item counts.
+    """
+    low = torch.full_like(wanted, -_STEEPEST)
+    high = torch.full_like(wanted, _STEEPEST)
+    for _ in range(_BISECTIONS):
+        middle = (low + high) / 2
+        top = (logs * middle.exp()).softmax(-1).amax(-1)
+        below = (top * weights).sum() < wanted * weights.sum()
+        low = torch.where(below, middle, low)
+        high = torch.where(below, high, middle)
+    return ((low + high) / 2).exp()
+
+
+def _neighbours(z: Tensor, labels: Tensor, part: float, constants: ScoreConstants) -> Neighbours | None:
+    """Labelled items as neighbours, which count ``part`` of what they could; None without any."""
+    if not len(labels):
+        return None
+    probabilities = z.log_softmax(-1)
+    votes = part * constants.scores_neighbour * one_hot(labels, z.shape[-1], z.dtype)
+    return Neighbours(roots=(probabilities / 2).exp(), votes=votes, power=constants.scores_alike)
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Preference:
+    """What a classifier likes whatever the item is."""
+
+    bias: Tensor  # [k] b
+    hidden: float  # the gain in nats of preferences that the scores do not show
+
+
+def preferences(z: Tensor, u: Tensor, temperature: float, constants: ScoreConstants) -> Preference:
+    """Preferences from log-probabilities z [n, k] and first assignments u [n, k]."""
+    upper = z.quantile(constants.scores_background, -1, keepdim=True)
+    lower = z.quantile(1 - constants.scores_background, -1, keepdim=True)
+    background = z.clamp(lower, upper)
+    seen = float(background.var(-1, unbiased=False).mean())
+    lacks = 1 - u  # how far an item does not have a class
+    centred = background - (background * lacks).sum(-1, keepdim=True) / lacks.sum(-1, keepdim=True)
+    rest = centred * lacks
+    direction = rest / rest.norm(dim=-1, keepdim=True).clamp_min(torch.finfo(z.dtype).tiny)
+    # Items are alike where their probabilities overlap, at twice the temperature: noise hides likeness.
+    roots = ((z / 2).log_softmax(-1) / 2).exp()
+    alike = (roots @ roots.mT).clamp(0, 1)
+    unlike = (1 - alike).square().fill_diagonal_(0)
+    agreement = ((direction @ direction.mT) * unlike).sum() / (unlike.sum() + len(z))
+    agreement = agreement.clamp(0, 1)
+    # Copies of an item count once.
+    same = ((z / 2).exp() @ (z / 2).exp().mT).clamp(0, 1) * alike
+    weights = (1 / same.sum(-1).clamp_min(1)).unsqueeze(-1)
+    number = (weights * lacks).sum(0)
+    reliable = number * agreement / (1 + (number - 1) * agreement).clamp_min(torch.finfo(z.dtype).eps)
+    mean = (rest * weights).sum(0) / number.clamp_min(torch.finfo(z.dtype).eps)
+    bias = mean * reliable
+    spread = bias.std(unbiased=False).clamp_min(torch.finfo(z.dtype).tiny)
+    bias = bias * (constants.scores_preference / temperature / spread).clamp_max(1)
+    hidden = max(0.0, constants.scores_preference**2 - seen) / 2
+    return Preference(bias=bias, hidden=hidden)
+
+
+def listed(posteriors: Tensor, expected: Tensor) -> Tensor:
+    """[k] what a list of expected classes adds to log-posteriors [n, k].
+
+    ``expected`` [k] says how likely each class is, in any unit; 0: the class is not listed. Of K classes L are listed.
+    An item is as likely of a listed class as of another one, which is what ln((K − L)/L) adds to each listed class; and
+    classes that are expected more than others have more. This counts as far as the list explains the batch: with the
+    part λ of the items that is of listed classes, by EM with a uniform prior.
+    """
+    on_list = expected > 0
+    n_listed = on_list.to(posteriors).sum()
+    n_others = len(expected) - n_listed
+    inside = expected.to(posteriors) / expected.sum()
+    relative = torch.where(on_list, (inside * n_listed).clamp_min(torch.finfo(posteriors.dtype).tiny).log(), 0.0)
+    if not bool(n_others > 0):
+        return relative
+    outside = (~on_list).to(posteriors) / n_others
+    of_listed = posteriors.exp() @ inside
+    of_others = posteriors.exp() @ outside
+    part = posteriors.new_tensor(0.5)
+    for _ in range(_EM_STEPS):
+        odds = part * of_listed
+        part = ((odds / (odds + (1 - part) * of_others)).sum() + 1) / (len(posteriors) + 2)
+    likelier = (n_others / n_listed).log().clamp_min(0)
+    return part * (relative + likelier * on_list)

@@ -1,0 +1,133 @@
+"""Laws that the answers for scores obey, whatever the scores are."""
+
+from __future__ import annotations
+
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from manyway import Tasks, solve
+from manyway.core.solution import Solution
+
+RARE = settings(deadline=None, max_examples=15, derandomize=True, database=None)
+
+
+def draw(seed: int, n_items: int = 60, n_classes: int = 25, n_present: int = 5, preference: float = 0.5):
+    """Log-posteriors of a classifier that prefers some classes and is right in half of the items; and the labels."""
+    generator = torch.Generator().manual_seed(seed)
+    truth = torch.randperm(n_classes, generator=generator)[torch.randint(n_present, (n_items,), generator=generator)]
+    logits = 1.5 * torch.randn(n_items, n_classes, generator=generator, dtype=torch.float64)
+    logits = logits + preference * torch.randn(n_classes, generator=generator, dtype=torch.float64)
+    logits[torch.arange(n_items), truth] += 2.5
+    return logits.log_softmax(-1), truth
+
+
+def label(posteriors: torch.Tensor, **given_) -> Solution:
+    return solve("evidence", Tasks.from_scores(posteriors[None], **given_))
+
+
+seeds = st.integers(0, 10_000)
+n_items_ = st.sampled_from([1, 2, 7, 60])
+n_classes_ = st.sampled_from([2, 3, 25, 80])
+
+
+@RARE
+@given(seeds, n_items_, n_classes_)
+def test_the_order_of_items_and_classes_changes_nothing(seed, n_items, n_classes):
+    posteriors, _ = draw(seed, n_items, n_classes, min(5, n_classes))
+    generator = torch.Generator().manual_seed(seed)
+    items = torch.randperm(n_items, generator=generator)
+    classes = torch.randperm(n_classes, generator=generator)
+    found = label(posteriors).probabilities[0]
+    other = label(posteriors[items][:, classes]).probabilities[0]
+    torch.testing.assert_close(other, found[items][:, classes], rtol=0, atol=1e-6)
+
+
+@RARE
+@given(seeds, st.sampled_from([-1e4, -1e3, -200.0]), st.integers(1, 40), n_items_, n_classes_)
+def test_classes_that_no_item_can_have_change_nothing(seed, low, more, n_items, n_classes):
+    posteriors, _ = draw(seed, n_items, n_classes, min(5, n_classes))
+    found = label(posteriors)
+    wider = label(torch.nn.functional.pad(posteriors, (0, more), value=low))
+    torch.testing.assert_close(wider.probabilities[..., :n_classes], found.probabilities)
+    torch.testing.assert_close(wider.presence[:, :n_classes], found.presence)
+    assert wider.probabilities[..., n_classes:].sum() == 0
+    assert wider.presence[:, n_classes:].sum() == 0
+
+
+@RARE
+@given(seeds, st.floats(-50, 50))
+def test_a_constant_added_to_the_logits_of_an_item_changes_nothing(seed, constant):
+    posteriors, _ = draw(seed)
+    moved = posteriors + constant * torch.arange(60).unsqueeze(1)
+    torch.testing.assert_close(label(moved).probabilities, label(posteriors).probabilities, rtol=0, atol=1e-6)
+
+
+@RARE
+@given(seeds, st.sampled_from([100, 200]), st.sampled_from([2, 5, 20]))
+def test_one_item_less_changes_at_most_one_percent_of_the_other_labels(seed, n_items, n_present):
+    posteriors, _ = draw(seed, n_items, 40, n_present)
+    found = label(posteriors).labels[0, 1:]
+    without = label(posteriors[1:]).labels[0]
+    assert int((found != without).sum()) <= 0.01 * n_items + 1
+
+
+@RARE
+@given(seeds, n_items_, n_classes_)
+def test_some_class_occurs(seed, n_items, n_classes):
+    posteriors, _ = draw(seed, n_items, n_classes, 1)
+    found = label(posteriors)
+    assert float(found.n_present) >= 1 - 1e-6
+    assert bool((found.presence <= 1).all())
+
+
+def test_fifty_equal_items_are_of_one_class_at_least():
+    posteriors = torch.tensor([[0.4, 0.3, 0.2, 0.1]]).log().expand(50, -1)
+    assert float(label(posteriors).n_present) >= 1 - 1e-6
+
+
+@RARE
+@given(seeds, st.sampled_from([1, 5, 20]))
+def test_right_labels_that_are_confirmed_cost_at_most_three_points(seed, n_known):
+    gains = []
+    rest = slice(n_known, None)
+    for number in range(4):
+        posteriors, truth = draw(4 * seed + number, 100, 30, 6)
+        known = torch.full((1, 100), -1)
+        known[0, :n_known] = truth[:n_known]
+        before = (label(posteriors).labels[0, rest] == truth[rest]).double().mean()
+        after = (label(posteriors, known=known).labels[0, rest] == truth[rest]).double().mean()
+        gains.append(float(after - before))
+    assert sum(gains) / 4 >= -0.03
+
+
+@RARE
+@given(seeds)
+def test_a_score_that_moves_a_little_moves_answers_a_little(seed):
+    posteriors, _ = draw(seed)
+    generator = torch.Generator().manual_seed(seed)
+    moved = posteriors + 1e-9 * torch.randn(posteriors.shape, generator=generator, dtype=torch.float64)
+    found, other = label(posteriors), label(moved)
+    torch.testing.assert_close(other.probabilities, found.probabilities, rtol=0, atol=1e-4)
+    torch.testing.assert_close(other.presence, found.presence, rtol=0, atol=1e-4)
+
+
+@RARE
+@given(seeds, st.sampled_from(["one name is missing", "one name is wrong", "half of the names are missing"]))
+def test_a_list_with_an_error_costs_at_most_three_points(seed, error):
+    before, after = [], []
+    for number in range(4):
+        posteriors, truth = draw(4 * seed + number, 100, 40, 6)
+        names = truth.unique()
+        absent = torch.tensor(sorted(set(range(40)) - set(names.tolist())))
+        lists = {
+            "one name is missing": names[1:],
+            "one name is wrong": torch.cat([names, absent[:1]]),
+            "half of the names are missing": names[: len(names) // 2],
+        }
+        expectation = torch.zeros(40)
+        expectation[lists[error]] = 1.0
+        before.append(float((label(posteriors).labels[0] == truth).double().mean()))
+        found = label(posteriors, expectation=expectation)
+        after.append(float((found.labels[0] == truth).double().mean()))
+    assert sum(after) / 4 >= sum(before) / 4 - 0.03
