@@ -237,7 +237,7 @@ _ALL = (
     Method("moon", "MOON", "graph.anchors:moon", "von Mises–Fisher relative of StatA", class_features=True),
     Method("zlap", "ZLaP", "graph.zlap:zlap", "Stojnić et al., CVPR 2024", class_features=True),
     Method("evidence", "Evidence", "evidence.solver:evidence", "this project, docs/evidence.md", version=15,
-           holds_support="cpu", class_features=True, scores=True, takes_known=True, learned=("precision", "transform"),
+           holds_support="cpu", class_features=True, scores=True, takes_known=True, learned=("precision",),
            prepare="evidence.solver:prepare_evidence", in_blocks="evidence.solver:evidence"),
     Method("em-dirichlet", "EM-Dirichlet", "dirichlet.solver:em_dirichlet", "Martin et al., CVPR 2024",
            holds_support=True, class_features=True),
