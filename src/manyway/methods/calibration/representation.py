@@ -43,7 +43,8 @@ from manyway.core import Tasks, class_sums
 from manyway.methods.calibration.constants import Constants
 from manyway.methods.calibration.metric import rows_of
 
-_MOST_ROWS = 128  # evenly spaced examples of which pairs are compared
+_MOST_ROWS = 512  # evenly spaced examples that show how columns are distributed
+_MOST_COMPARED = 128  # of these, in pairs
 _ROUNDS = 3  # in which middle, scales and the weights of classes are brought into agreement
 _ROUNDING = 4  # a standard deviation of so many last digits of the middle is none
 _CONSTANT = 1e-10  # a part of a variance that is none, but for rounding
@@ -93,12 +94,14 @@ def learn_representation(tasks: Tasks, constants: Constants) -> Representation:
     """
     tasks = tasks[:1] if tasks.shared_support else tasks
     support = tasks.support
+    every = -(-tasks.n_support // _MOST_ROWS)
     lowest = support.amin(1, keepdim=True)
     rows = support - lowest
-    asymmetry = (_skewness(rows) / 2).clamp(0, 1)
+    asymmetry = (_skewness(rows[:, ::every]) / 2).clamp(0, 1)
     power = 1 - (1 - constants.flattest_power) * asymmetry
     rows = _raised(rows, power)
-    classes = _Classes.of(rows, tasks.support_labels, tasks.n_classes)
+    classes = _Classes.of(rows, tasks.support_labels, tasks.n_classes, every)
+    rows = rows[:, ::every]
     middle, weights = _middle_and_weights(rows, classes)
     if tasks.base_mean is not None:
         of_base = _raised(tasks.base_mean - lowest, power)
@@ -139,17 +142,24 @@ def _varying(variances: Tensor, largest: Tensor) -> Tensor:
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class _Classes:
-    """The classes of the examples."""
+    """The classes of the examples, of which every so many are looked at."""
 
-    labels: Tensor  # [t, s]
-    counts: Tensor  # [t, k]
-    means: Tensor  # [t, k, d]
+    labels: Tensor  # [t, s] of those that are looked at
+    counts: Tensor  # [t, k] of all
+    means: Tensor  # [t, k, d] of all
 
     @staticmethod
-    def of(rows: Tensor, labels: Tensor, n_classes: int) -> _Classes:
+    def of(rows: Tensor, labels: Tensor, n_classes: int, every: int) -> _Classes:
         sums, counts = class_sums(Tasks(rows, None, labels, rows[:, :0], None, n_classes))
         means = sums / counts.clamp_min(1).unsqueeze(-1)
-        return _Classes(labels=labels, counts=counts, means=means)
+        return _Classes(labels=labels[:, ::every], counts=counts, means=means)
+
+    @property
+    def freedom(self) -> float:
+        """The degrees of freedom of the differences within classes."""
+        n_occupied = int((self.counts > 0).sum(-1).amax())
+        n_all = int(self.counts.sum(-1).amax())
+        return self.labels.shape[1] * (1 - n_occupied / n_all)
 
 
 def _middle_and_weights(rows: Tensor, classes: _Classes) -> tuple[Tensor, Tensor]:
@@ -173,8 +183,7 @@ def _reciprocal_scales(rows: Tensor, within: Tensor, middle: Tensor, of_class: T
     ``rows`` [t, s, d] are relative to the middle [t, 1, d], and ``within`` to the means of their classes, which have
     the weights ``of_class`` [t, k].
     """
-    n_occupied = (classes.counts > 0).sum(-1).amax()
-    freedom = max(rows.shape[1] - int(n_occupied), 0)
+    freedom = classes.freedom
     weights = (of_class / classes.counts.clamp_min(1)).gather(1, classes.labels)
     shares = (weights / weights.sum(-1, keepdim=True)).unsqueeze(1)
     overall = shares @ rows.square()
@@ -224,8 +233,7 @@ def _freedom(weights: Tensor) -> Tensor:
 
 def _effective_columns(rows: Tensor) -> Tensor:
     """[t, 1, 1] N, from rows [t, s, d] in units of their scales."""
-    every = -(-rows.shape[1] // _MOST_ROWS)
-    some = rows[:, ::every]
+    some = rows[:, :: -(-rows.shape[1] // _MOST_COMPARED)]
     products = some @ some.mT
     squares = products.diagonal(dim1=1, dim2=2)
     n_rows = some.shape[1]
