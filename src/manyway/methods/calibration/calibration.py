@@ -319,8 +319,8 @@ def _with_metric(
     """The calibration with the metric whose answers for left-out samples have the smallest cross-entropy.
 
     ``which`` [t, n], of residuals ``rest`` [t, n, d], are left out; some, with plain products ``inner``, are used.
-    γ falls from 1, and a task stops when the loss has risen twice in a row. γ below g = d/(d + 4f) costs ln(g/γ) nats: a
-    prior, for f contrasts do not support a covariance that is sharper, and left-out samples may hardly differ in what
+    γ falls from 1, and a task stops when the loss has risen twice in a row. γ below g = d/(d + 4f) costs ln(g/γ) nats:
+    a prior, for f contrasts do not support a covariance that is sharper, and left-out samples may hardly differ in what
     they gain from one that is singular by chance.
     """
     every = ceil(which.shape[1] / _MOST_FOR_METRIC)

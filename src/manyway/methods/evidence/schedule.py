@@ -224,8 +224,8 @@ class Schedule(OfScores, Counting, Constants):
     def sharpness(self, masses: Tensor) -> Tensor:
         """[t] the sharpness of the iterations, given the expected class counts [t, k] after annealing.
 
-        1 where queries agree on few classes, up to 1½ where they do not: then each class has few queries, and neighbours
-        of another class mislead more than they help.
+        1 where queries agree on few classes, up to 1½ where they do not: then each class has few queries, and
+        neighbours of another class mislead more than they help.
         """
         return 1 + 0.5 * (1 - agreement(masses))
 
