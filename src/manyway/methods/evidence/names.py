@@ -179,9 +179,11 @@ def _named(items: Tasks, vectors: Tensor, scaling: Scaling | Representation, sch
     """
     counts = count_labels(items.support_labels, items.n_classes).to(vectors)
     weights = counts if items.n_support else counts + 1
-    curved = scaling.curved(vectors)
-    middle = (weights.unsqueeze(-1) * curved).sum(1, keepdim=True) / weights.sum(-1).view(-1, 1, 1)
-    vectors = replace(scaling, middle=middle)(vectors)
+    if isinstance(scaling, Representation):
+        shifted = _shifted(scaling, _weighted_mean(vectors, weights))
+        vectors = replace(shifted, middle=_weighted_mean(shifted.curved(vectors), weights))(vectors)
+    else:
+        vectors = replace(scaling, middle=_weighted_mean(scaling.curved(vectors), weights))(vectors)
     worth = torch.ones(len(vectors), dtype=vectors.dtype, device=vectors.device)
     if items.n_support:
         sums = class_sums(items)[0].expand(items.n_tasks, -1, -1)  # [t, k, d]; 0 where a class has no example
@@ -195,6 +197,21 @@ def _named(items: Tasks, vectors: Tensor, scaling: Scaling | Representation, sch
         labels = torch.cat([items.support_labels, classes], 1)
         items = items.with_rows(torch.cat([items.support, vectors], 1), items.query, support_labels=labels)
     return Named(items, scaling, vectors, worth, included, alone, schedule)
+
+
+def _weighted_mean(vectors: Tensor, weights: Tensor) -> Tensor:
+    """[t, 1, d] of vectors [t, k, d] with weights [t, k]."""
+    return (weights.unsqueeze(-1) * vectors).sum(1, keepdim=True) / weights.sum(-1).view(-1, 1, 1)
+
+
+def _shifted(representation: Representation, mean: Tensor) -> Representation:
+    """The representation of names whose mean is given, [t, 1, d]: its power counts from as far below as that of items.
+
+    Names lie apart from items, so that a power that counted from the lowest item would depend on how far.
+    """
+    middle = representation.middle
+    above_lowest = middle.abs().pow(1 / representation.power).copysign(middle)
+    return replace(representation, lowest=mean - above_lowest)
 
 
 def _worth(items: Tasks, sums: Tensor, counts: Tensor, vectors: Tensor, schedule: Schedule) -> Tensor:
