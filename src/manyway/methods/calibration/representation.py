@@ -26,7 +26,8 @@ z has nearly unit length (h near 1). Of few columns the length is part of what t
 examples in N independent columns have E (v_i·v_j)² = (E ‖v‖²)² (1/N + 1/(n − 1)²), the second because they are relative
 to their own middle; N follows from the means over all pairs.
 
-Another unit, or another zero of any column, changes nothing.
+Another unit of all columns, or another zero of any, changes nothing. Where the units of columns differ, others change
+little.
 
 References: Smyth, "Linear models and empirical Bayes methods for assessing differential expression in microarray
 experiments", Statistical Applications in Genetics and Molecular Biology, 2004.
@@ -106,7 +107,7 @@ def learn_representation(tasks: Tasks, constants: Constants) -> Representation:
     if tasks.base_mean is not None:
         of_base = _raised(tasks.base_mean - lowest, power)
         middle = torch.lerp(of_base, middle, asymmetry)
-    columns = _effective_columns((rows - middle) * weights)
+    columns = _effective_columns((rows - middle) * weights, (weights > 0).sum((1, 2)))
     return Representation(
         lowest=lowest,
         power=power,
@@ -231,8 +232,8 @@ def _freedom(weights: Tensor) -> Tensor:
     return (informative - 1).clamp_min(0.5)
 
 
-def _effective_columns(rows: Tensor) -> Tensor:
-    """[t, 1, 1] N, from rows [t, s, d] in units of their scales."""
+def _effective_columns(rows: Tensor, most: Tensor) -> Tensor:
+    """[t, 1, 1] N, from rows [t, s, d] in units of their scales; ``most`` [t] columns vary."""
     some = rows[:, :: -(-rows.shape[1] // _MOST_COMPARED)]
     products = some @ some.mT
     squares = products.diagonal(dim1=1, dim2=2)
@@ -241,4 +242,4 @@ def _effective_columns(rows: Tensor) -> Tensor:
     of_middle = squares.mean(-1).square() / max(n_rows - 1, 1) ** 2
     mean_pair = of_pairs / max(n_rows * (n_rows - 1), 1) - of_middle
     number = squares.mean(-1).square() / mean_pair.clamp_min(torch.finfo(rows.dtype).tiny)
-    return number.clamp(1, rows.shape[2]).view(-1, 1, 1)
+    return torch.minimum(number, most).clamp_min(1).view(-1, 1, 1)
