@@ -122,7 +122,7 @@ def test_prototypes_are_shrunk_where_class_means_differ_no_more_than_by_chance(s
     for spread, low, high in ((3.0, 0.8, 1.0), (0.0, 0.0, 0.35)):
         tasks = make_tasks(6, n_classes=20, n_features=12, shots=shots, spread=spread)
         plain = calibrate(tasks, Constants())
-        factors = plain.shrunk().offsets.norm(dim=-1) / plain.offsets.norm(dim=-1)
+        factors = plain.shrunk(Constants()).offsets.norm(dim=-1) / plain.offsets.norm(dim=-1)
         torch.testing.assert_close(factors, factors[:, :1].expand_as(factors))
         assert (low <= factors).all()
         assert (factors <= high).all()
@@ -132,7 +132,7 @@ def test_a_prototype_of_fewer_examples_is_shrunk_more():
     """By ρ/(ρ + 1/n), for one ρ of all classes: s/(1 − s) = ρ n."""
     tasks = make_tasks(3, n_classes=12, n_features=8, shots=None)
     plain = calibrate(tasks, Constants())
-    factors = plain.shrunk().offsets.norm(dim=-1) / plain.offsets.norm(dim=-1)
+    factors = plain.shrunk(Constants()).offsets.norm(dim=-1) / plain.offsets.norm(dim=-1)
     ratios = factors / (1 - factors) / plain.counts
     torch.testing.assert_close(ratios, ratios[:, :1].expand_as(ratios))
-    torch.testing.assert_close(plain.shrunk().precision, plain.precision / factors.amax(-1))
+    torch.testing.assert_close(plain.shrunk(Constants()).precision, plain.precision / factors.amax(-1))

@@ -17,6 +17,7 @@ import manyway
 from manyway import Evidence, FeatureSet, InputError, Tasks, TaskSpec, evaluate, sample_tasks, solve
 from manyway.core.transforms import transform
 from manyway.methods.calibration.calibration import Calibration, calibrate, calibrate_and_place, doubted
+from manyway.methods.calibration.constants import Constants
 from manyway.methods.evidence.prior import Concentrations, Presence, remainders
 from manyway.methods.evidence.schedule import Parameters, Schedule
 from manyway.methods.evidence.solver import evidence, evidence_from_likelihood, prepare_evidence
@@ -37,7 +38,7 @@ def exact_prior(labels: Tensor, alpha: float, n_classes: int) -> Tensor:
 
 def shrunk(calibration: Calibration, _: Tasks) -> Calibration:
     """What evidence does last to a calibration."""
-    return calibration.shrunk()
+    return calibration.shrunk(Constants())
 
 
 # --- the bound ---------------------------------------------------------------------------------------------------

@@ -12,6 +12,7 @@ from manyway.core.blocks import Pile, in_turn
 from manyway.core.presence import effective_number
 from manyway.core.transforms import transform
 from manyway.methods.calibration.calibration import Calibration, calibrate, calibrate_and_place
+from manyway.methods.calibration.constants import Constants
 from manyway.methods.evidence import groups
 from manyway.methods.evidence.groups import Groups, query_weights
 from manyway.methods.evidence.likelihood import Distances, Scores, leave_one_out
@@ -192,7 +193,7 @@ def test_queries_that_are_farther_than_left_out_examples_make_answers_less_sure(
 
 def shrunk(calibration: Calibration, _: Tasks) -> Calibration:
     """What evidence does last to a calibration."""
-    return calibration.shrunk()
+    return calibration.shrunk(Constants())
 
 
 def test_evidence_needs_only_log_likelihoods():

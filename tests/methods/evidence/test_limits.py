@@ -11,7 +11,7 @@ EVIDENCE = "manyway.methods.evidence"
 DOUBLED = {
     f"{CALIBRATION}.calibration": {
         "_MOST_SAMPLES": 1024, "_MOST_FOR_METRIC": 512, "_NEWTON_STEPS": 16, "_REFIT_STEPS": 6, "_MOMENT_STEPS": 6,
-        "_LEAST_SCATTER": 2e-6, "_LEAST_TRUST": 0.01, "_LESS": 1 - 2e-5, "_EXACT_FEATURES": 128, "_RISES": 4,
+        "_LEAST_SCATTER": 2e-6, "_LEAST_TRUST": 0.01, "_LESS": 1 - 2e-5, "_EXACT_FEATURES": 128,
     },
     f"{CALIBRATION}.representation": {
         "_MOST_ROWS": 1024, "_MOST_COMPARED": 256, "_ROUNDS": 6, "_ROUNDING": 8, "_CONSTANT": 2e-10,

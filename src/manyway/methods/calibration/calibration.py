@@ -31,7 +31,7 @@ from torch import Tensor
 from manyway.core import Tasks, class_moments, column_sums
 from manyway.core.kernels import fused, tensor_cores
 from manyway.methods.calibration.constants import Constants
-from manyway.methods.calibration.metric import Contrasts, Inner, Metric, differences, metrics_of, rows_of, rows_of_tasks
+from manyway.methods.calibration.metric import Contrasts, Inner, Metric, differences, metrics_of, rows_of
 
 _MOST_SAMPLES = 512  # samples that are left out in turn, evenly spaced: enough to fit a precision
 _MOST_FOR_METRIC = 256  # of these, evenly spaced, to choose among metrics on the same samples
@@ -44,11 +44,10 @@ _LEAST_TRUST = 0.005  # a factor could be 0; half and twice of it change no labe
 # The values of γ that are tried besides 1, about equally spaced in ln(γ/(1 − γ)).
 _SHRINKAGES = (0.95, 0.85, 0.6, 0.3, 0.1, 0.03, 0.01)
 _EXACT_FEATURES = 64  # with more, a GPU may round products: the errors of many distances cancel
-_RISES = 2  # a task tries smaller γ until the loss has risen so often in a row
 _LESS = 1 - 1e-5  # two values of γ that differ by rounding alone are equally good, whatever the unit of the features
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, kw_only=True)
 class Calibration:
     """Prototypes and the meaning of a distance to them. One row serves all tasks when they share their support.
 
@@ -69,6 +68,7 @@ class Calibration:
     losses: Tensor  # [t, n] the cross-entropy of left-out samples times their weights
     power: Tensor  # [t] what final probabilities are raised to
     clumped: Tensor  # [t] ρ of ``manyway.methods.evidence.unknown``; 0 where it is not measured
+    trust: Tensor  # [t, k] s, by which prototypes are shorter than the means of their samples
 
     def place(self, features: Tensor) -> Tensor:
         """[t, n, d] the coordinates of features [t, n, d] in which distances are computed."""
@@ -105,7 +105,7 @@ class Calibration:
         """That of some tasks, whose features are placed already."""
         return replace(self, metric=None, **{name: getattr(self, name)[which] for name in _tensors()})
 
-    def shrunk(self) -> Calibration:
+    def shrunk(self, constants: Constants) -> Calibration:
         """Prototypes as far as they can be trusted, given that class means are normal around their middle.
 
         Let the class means have the variance ρS. The best guess of a class mean is then s_k w_k with
@@ -114,7 +114,9 @@ class Calibration:
         (ρ + 1/n_k)⁻².
 
         The posterior variance of a class mean is S s_k / n_k, so a prototype counts as n_k / s_k samples. Distances to
-        the others stay as steep, so that τ is divided by the largest factor.
+        the others stay as steep, so that τ is divided by the largest factor. With many features an error makes all
+        distances longer by that variance. With few it is as likely to make a prototype attractive: of the differences
+        between classes the part d/(d + 64) is taken into account.
         """
         n_classes = self.counts.shape[1]
         if n_classes < 2:
@@ -132,6 +134,9 @@ class Calibration:
             ratio = ((excess * weights).sum(-1, keepdim=True) / weights.sum(-1, keepdim=True)).clamp_min(0)
         factors = (ratio / (ratio + errors)).clamp_min(_LEAST_TRUST)
         worth = self.counts / factors
+        n_features = self.offsets.shape[-1]
+        share = n_features / (n_features + constants.many_features)
+        worth = 1 / torch.lerp(1 / worth.amax(-1, keepdim=True), 1 / worth, share)
         offsets = self.offsets * factors.unsqueeze(-1)
         return replace(
             self,
@@ -139,6 +144,20 @@ class Calibration:
             squares=offsets.square().sum(-1) - self.scatter.unsqueeze(-1) / worth,
             counts=worth,
             precision=self.precision / factors.amax(-1),
+            trust=factors,
+        )
+
+    def unshrunk(self) -> Calibration:
+        """Prototypes that are the means of their samples: how far a query is from a class, and not which is nearest."""
+        offsets = self.offsets / self.trust.unsqueeze(-1)
+        counts = torch.minimum(self.counts, self.examples)
+        return replace(
+            self,
+            offsets=offsets,
+            squares=offsets.square().sum(-1) - self.scatter.unsqueeze(-1) / counts,
+            counts=counts,
+            precision=self.precision * self.trust.amax(-1),
+            trust=torch.ones_like(self.trust),
         )
 
     def with_classes(self, placed: Tensor) -> Calibration:
@@ -154,6 +173,7 @@ class Calibration:
             squares=torch.cat([self.squares, placed.square().sum(-1) - self.scatter.unsqueeze(-1)], 1),
             counts=torch.cat([self.counts, ones], 1),
             examples=torch.cat([self.examples, ones], 1),
+            trust=torch.cat([self.trust, ones], 1),
         )
 
 
@@ -274,9 +294,23 @@ def calibrated(
     if freedom:
         usual = torch.minimum(usual, gaussian_precision(tasks.support - middle, scatter, counts))
     given = None if precision is None else torch.full_like(usual, precision)
-    squares, noise = lengths - scatter.unsqueeze(-1) / counts, constants.one_shot_noise * scatter
-    meaning = scatter, usual if given is None else given, torch.ones_like(usual), noise, torch.zeros_like(counts[:, :1])
-    plain = Calibration(middle, None, offsets, squares, counts, counts, *meaning, torch.ones_like(usual), 0 * usual)
+    ones = torch.ones_like(usual)
+    plain = Calibration(
+        middle=middle,
+        metric=None,
+        offsets=offsets,
+        squares=lengths - scatter.unsqueeze(-1) / counts,
+        counts=counts,
+        examples=counts,
+        scatter=scatter,
+        precision=usual if given is None else given,
+        shrinkage=ones,
+        noise=constants.one_shot_noise * scatter,
+        losses=torch.zeros_like(counts[:, :1]),
+        power=ones,
+        clumped=torch.zeros_like(usual),
+        trust=torch.ones_like(counts),
+    )
     if not freedom or not (metric or given is None):  # with one sample per class none can be left out
         return plain
     left_out = replace(LeftOut.of(tasks.support_labels.gather(1, samples), plain, usual, constants), given=given)
@@ -319,9 +353,8 @@ def _with_metric(
     """The calibration with the metric whose answers for left-out samples have the smallest cross-entropy.
 
     ``which`` [t, n], of residuals ``rest`` [t, n, d], are left out; some, with plain products ``inner``, are used.
-    γ falls from 1, and a task stops when the loss has risen twice in a row. γ below g = d/(d + 4f) costs ln(g/γ) nats:
-    a prior, for f contrasts do not support a covariance that is sharper, and left-out samples may hardly differ in what
-    they gain from one that is singular by chance.
+    γ below g = d/(d + 4f) costs ln(g/γ) nats: a prior, for f contrasts do not support a covariance that is sharper, and
+    left-out samples may hardly differ in what they gain from one that is singular by chance.
     """
     every = ceil(which.shape[1] / _MOST_FOR_METRIC)
     left_out = left_out.some(every)
@@ -336,35 +369,28 @@ def _with_metric(
     crossed = metrics.crossed(plain.offsets)
     products = metrics.inner(which[:, ::every], left_out.labels, rest[:, ::every], plain.offsets, crossed, inner)
     del contrasts
-    best, near, shrinkage = Answers(*(one.clone() for one in answers)), answers.precision, torch.ones_like(weight)
-    last = answers.losses.sum(-1)
-    rises = torch.zeros_like(last)
-    going = torch.arange(len(weight), device=weight.device)  # tasks that go on
+    best = Answers(*(one.clone() for one in answers))
+    near = answers.precision
+    shrinkage = torch.ones_like(weight)
+    every_task = torch.arange(len(weight), device=weight.device)
     root = None
     least = n_features / (n_features + constants.metric_freedom * freedom)  # γ that costs nothing
     for gamma in _SHRINKAGES:
         with nullcontext() if exact else tensor_cores(which):  # a choice among a few values needs no more digits
-            factor = metrics.root(gamma, going)
-            found = products(factor, gamma, going)
-        spread, part = rows_of_tasks(answers.spread, going), (1 - gamma) * rows_of_tasks(weight, going)
-        one = left_out.of_tasks(going).classified(found, part, spread, near)
+            factor = metrics.root(gamma, every_task)
+            found = products(factor, gamma, every_task)
+        one = left_out.classified(found, (1 - gamma) * weight, answers.spread, near)
         if gamma < least:
             one = one._replace(losses=one.losses + log(least / gamma) / one.losses.shape[-1])
-        loss = one.losses.sum(-1)
-        rises = torch.where(loss < _LESS * last, 0.0, rises + 1)
-        better = loss < _LESS * rows_of_tasks(best.losses, going).sum(-1)
-        places = going[better]
+        better = one.losses.sum(-1) < _LESS * best.losses.sum(-1)
         for mine, theirs in zip(best, one, strict=True):
-            mine[places] = theirs[better]
-        shrinkage[places] = gamma
+            mine[better] = theirs[better]
+        shrinkage[better] = gamma
         if root is None:
             root = factor
         elif not metrics.inverts:
-            root[places] = factor[better]
-        goes_on = rises < _RISES
-        going, last, near, rises = going[goes_on], loss[goes_on], one.precision[goes_on], rises[goes_on]
-        if not len(going):
-            break
+            root[better] = factor[better]
+        near = one.precision
     gains = answers.losses - best.losses
     kept = gains.sum(-1) > 0
     shrinkage = shrinkage.where(kept, 1.0)
@@ -436,13 +462,6 @@ class LeftOut:
             own_counts=own_counts,
             usable=usable,
         )
-
-    def of_tasks(self, which: Tensor) -> LeftOut:
-        """Those of some tasks [m], in order."""
-        if len(which) == len(self.labels):
-            return self
-        names = (one.name for one in fields(self) if isinstance(getattr(self, one.name), Tensor))
-        return replace(self, **{name: getattr(self, name)[which] for name in names})
 
     def some(self, every: int) -> LeftOut:
         """Every so many of the samples."""

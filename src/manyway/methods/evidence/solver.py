@@ -363,7 +363,7 @@ def judged(queries: Queries, one_shot: bool) -> UnknownPosterior:
     schedule, prior = parameters.constants, parameters.prior(placed.shape[1], likelihood.counts)
     assigned = fused_search(Dense.of(closed), prior, parameters).queries.u
     if isinstance(likelihood, Distances):
-        posterior = judge(placed, assigned, likelihood.calibration, stride, schedule, one_shot)
+        posterior = judge(placed, assigned, likelihood.calibration.unshrunk(), stride, schedule, one_shot)
     else:
         posterior = judge_scores(placed, assigned, stride, schedule)
     queries.weigh(posterior.unknown)
@@ -515,9 +515,9 @@ def finishing(found: Named, parameters: Parameters) -> Finish | None:
     measure = parameters.open_set
 
     def finish(calibration: Calibration, tasks: Tasks) -> Calibration:
-        shrunk, always = calibration.shrunk(), likelihood == "logistic"
+        shrunk, always = calibration.shrunk(constants), likelihood == "logistic"
         if measure:
-            shrunk = replace(shrunk, clumped=clumping(shrunk, tasks, constants))
+            shrunk = replace(shrunk, clumped=clumping(calibration, tasks, constants))
         return tuned(shrunk, calibration.offsets, tasks, constants, always) if tune else shrunk
 
     return finish
