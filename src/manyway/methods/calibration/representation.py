@@ -235,6 +235,10 @@ def _freedom(weights: Tensor) -> Tensor:
 def _effective_columns(rows: Tensor, most: Tensor) -> Tensor:
     """[t, 1, 1] N, from rows [t, s, d] in units of their scales; ``most`` [t] columns vary."""
     some = rows[:, :: -(-rows.shape[1] // _MOST_COMPARED)]
+    lengths = some.norm(dim=-1, keepdim=True)
+    typical = lengths.quantile(0.5, dim=1, keepdim=True)
+    # Rows of a far class would decide alone: no row counts as longer than half of them are.
+    some = some * (typical / lengths.clamp_min(torch.finfo(rows.dtype).tiny)).clamp_max(1)
     products = some @ some.mT
     squares = products.diagonal(dim1=1, dim2=2)
     n_rows = some.shape[1]

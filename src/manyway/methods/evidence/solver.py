@@ -270,7 +270,7 @@ def find(queries: Queries, *, one_shot: bool = False, with_objective: bool = Fal
         power = calibration.power / grouping.farther(groups.lengths, calibration)
         if one_shot:
             placed, found_there = sample(queries, grouping.stride(queries.n_query), answer)
-            power = grouping.powers(placed, found_there, calibration, schedule)
+            power = calibration.power * grouping.powers(placed, found_there, calibration, schedule)
         answer = replace(answer, power=power.view(-1, 1, 1))
 
     present, alone = groups.presence.present, answer
@@ -493,13 +493,17 @@ def _learned(found: Named, parameters: Parameters) -> Learned:
 
 def _with_power(found: Named, calibration: Calibration, names: Tensor, parameters: Parameters) -> Learned:
     """What was learned, with placed names [t, k, d]."""
-    power = doubted(calibration.examples, parameters.constants)
+    one_shot = is_one_shot(found.tasks)
+    power = torch.ones_like(calibration.precision) if one_shot else doubted(calibration.examples, parameters.constants)
     if isinstance(found.scaling, Representation):
+        if one_shot:  # one example in few columns may be anywhere in its class
+            columns = found.scaling.columns.flatten().square()
+            power = columns / (columns + parameters.constants.few_columns**2)
         # Where the length of rows says little (h near 1), a little of ρ costs much.
         clumped = calibration.clumped * (1 - found.scaling.shortening.flatten())
         calibration = replace(calibration, clumped=clumped)
     calibration = found.with_names(replace(calibration, power=power), names)
-    return Learned(found.tasks, found.scaling, calibration, is_one_shot(found.tasks))
+    return Learned(found.tasks, found.scaling, calibration, one_shot)
 
 
 def finishing(found: Named, parameters: Parameters) -> Finish | None:
