@@ -111,20 +111,23 @@ def test_the_suite_needs_no_data_folder():
     assert all(key.partition(":")[0] in ("simulated", "sklearn") for key in keys)
 
 
-def test_the_suite_tells_what_was_chosen_and_baselines_choose_nothing(tmp_path):
+def test_the_suite_tells_what_was_learned_and_baselines_tell_nothing(tmp_path):
     suite = SUITE.replace('["confidence"]', '["choice"]')
     records = run_suite(suite, tmp_path, tmp_path / "results").records
     for record in records:
         chosen = np.array(record.outcome.metrics["choice"], dtype=float)
-        assert chosen.shape == (3, 5)
+        assert chosen.shape == (3, 3)
         if record.method == "evidence":
-            assert (chosen[:, :4].sum(1) == 1).all()
+            power, shortening, metric = chosen.T
+            assert ((power >= 5 / 8) & (power <= 1)).all()
+            assert ((shortening > 0) & (shortening < 1)).all()
+            assert np.isin(metric, [0, 1]).all()
         else:
             assert np.isnan(chosen).all()
 
 
-def test_what_tasks_with_one_support_chose_is_counted_for_each():
+def test_what_tasks_with_one_support_learned_is_counted_for_each():
     tasks = sample_tasks(find_features("simulated:unequal", None), TaskSpec(shots=None, k_eff=2, n_query=20), 1, 0, 3)
-    chosen = find_summary("choice.raw")[0].measure(METHODS["evidence"](tasks), tasks)
-    assert chosen.shape == (3, 5)
-    assert chosen[:, :4].sum(1).tolist() == [1, 1, 1]
+    chosen = find_summary("choice.power")[0].measure(METHODS["evidence"](tasks), tasks)
+    assert chosen.shape == (3, 3)
+    assert (chosen == chosen[0]).all()

@@ -229,7 +229,7 @@ def likelihoods(n_tasks, n_query, n_classes, spread, n_present):
         (1, 30, 40, 0.5, 40, Schedule(), {}),
         (1, 75, 20, 1.0, 2, Schedule(), {}),
         (1, 20, 100, 4.0, 20, Schedule(), {}),
-        (1, 20, 30, 2.0, 10, Schedule(anneal_steps=4, agreement_below=0.9, many_classes_sharpness=1.2), {}),
+        (1, 20, 30, 2.0, 10, Schedule(anneal_steps=4), {}),
     ],
 )
 def test_the_fused_search_gives_the_plain_assignments(
@@ -323,7 +323,7 @@ def test_left_out_samples_are_classified_alike(monkeypatch, n_tasks, weight, pre
         given, start = (
             None if value is None else torch.full((n_tasks,), value, device=device) for value in (precision, near)
         )
-        left_out = LeftOut(labels, number, scatter, usual, 0.5, own, (own > 1).float(), False, given)
+        left_out = LeftOut(labels, number, scatter, usual, 0.5, own, (own > 1).float(), given)
         if weight is None:
             return left_out.classified(inner)
         full = torch.full((n_tasks,), weight, device=device)

@@ -17,13 +17,6 @@ _SHOWN = 15
 _GROUPS = 5
 _AS_IT_IS = 0.9  # scores that are sharpened less than this stay about as they are
 
-# How features are compared, where that is not how embeddings are.
-_FIRST_STEPS = {
-    0: "Features are compared as they are.",
-    2: "Columns are divided by their scale before they are compared.",
-    3: "Columns are divided by their scale, and rows get equal length.",
-}
-
 
 def print_summary(summary: labelling.Summary, at_least: float | None = None) -> None:
     """Print which classes are present, in which proportions, how certain the labels are, and what was learned."""
@@ -166,9 +159,6 @@ def _sharpness(temperature: float) -> str:
 def _learned(found: labelling.Summary, at_least: float | None) -> list[str]:
     """Sentences about what the batch and labelled items taught, and about answers of other ranks."""
     lines, temperature = [], found.learned.get("temperature")
-    chosen = _FIRST_STEPS.get(int(found.learned.get("first_step", 1)))
-    if chosen is not None:
-        lines.append(chosen)
     if temperature is not None:
         number = found.n_labelled
         helped = f"{number} labelled item{'s' * (number > 1)} helped" if number else "labelled items would help"

@@ -228,6 +228,20 @@ def by_presence(presence: Tensor, cost: Tensor, error_rate: float | None) -> lis
     return [*zip(order, listed.tolist(), torch.maximum(listed, (values > error_rate).sum(-1)).tolist(), strict=True)]
 
 
+def expected_number(presence: Tensor, masses: Tensor, n_query: int) -> Tensor:
+    """[t] Σ_k p_k, and at least the expected number of classes of a single query, on average over the queries.
+
+    Doubt about each class by itself may leave less: 50 copies of one item are of one class, whichever it is.
+
+    >>> expected_number(torch.tensor([[0.6, 0.3]]), torch.tensor([[35.0, 15.0]]), n_query=50).tolist()
+    [1.0]
+    """
+    of_query = masses.sum(-1) / max(n_query, 1)
+    whole = of_query.round()
+    of_query = torch.where((of_query - whole).abs() < _CERTAIN, whole, of_query)  # but for rounding
+    return torch.maximum(presence.sum(-1), of_query.to(presence))
+
+
 def number_of(presence: Tensor, independent: Tensor, found: Tally, copies: Tensor, constants: Counting) -> Tensor:
     """[t, 2] between which values the number of classes that occur is with a probability of 95 %.
 

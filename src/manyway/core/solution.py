@@ -306,8 +306,10 @@ class Solution:
 
     @property
     def n_present(self) -> Tensor:
-        """[t] the expected number of classes that occur among the queries."""
-        return self.presence.sum(-1)
+        """[t] the expected number of classes that occur among the queries: at least 1 where none is unknown."""
+        answers = self._answers
+        n_query = answers.pile.n_rows if isinstance(answers, Reading) else answers.probabilities.shape[1]
+        return occurring.expected_number(self.presence, self.tallied.masses, n_query)
 
     @property
     def n_present_sd(self) -> Tensor:

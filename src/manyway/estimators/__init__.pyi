@@ -356,7 +356,7 @@ class Evidence(StreamClassifier):
         base_mean: ArrayLike | None = None,
         precision: float | None = None,
         metric: bool = True,
-        likelihood: Literal["auto", "metric", "logistic"] | None = None,
+        likelihood: Literal["auto", "metric", "logistic"] = "metric",
         temperature: float | None = None,
         concentration: float | None = None,
         update_prototypes: bool = True,

@@ -301,11 +301,13 @@ def _proportions(solution: Solution, tasks: Tasks) -> Tensor:
 
 
 def _choice(solution: Solution, tasks: Tasks) -> Tensor:
-    """[t, 5] which of the four first steps of ``evidence`` was chosen, and whether a metric was; NaN elsewhere."""
-    step = solution.learned.get("first_step", tasks.support_labels.new_full((1,), -1)).expand(tasks.n_tasks)
-    metric = solution.learned.get("shrinkage", step.clamp_min(1)).expand(tasks.n_tasks) < 1
-    found = _columns(*(step == way for way in range(4)), metric).double()
-    return found.masked_fill((step < 0).unsqueeze(-1), float("nan"))
+    """[t, 3] the power and the shortening of rows that ``evidence`` learned, and whether a metric; NaN elsewhere."""
+    none = solution.probabilities.new_full((1,), float("nan"))
+    power, shortening, shrinkage = (
+        solution.learned.get(name, none).expand(tasks.n_tasks) for name in ("power", "shortening", "shrinkage")
+    )
+    metric = (shrinkage < 1).double().where(~shrinkage.isnan(), float("nan"))
+    return _columns(power, shortening, metric)
 
 
 def _calibration_error(values: Values, n_query: Count) -> Interval:
@@ -365,11 +367,9 @@ _ALL = (
         "found": Summary("classes that are listed", lambda v, q: _mean(v[:, 1] / v[:, 2], q), True, "high"),
     }),
     Metric("choice", _choice, may_be_undefined=True, summaries={
-        "raw": Summary("features as they are", _column(0), percent=True),
-        "unit": Summary("rows of unit length", _column(1), percent=True),
-        "columns": Summary("columns divided by their scale", _column(2), percent=True),
-        "both": Summary("columns divided, rows of unit length", _column(3), percent=True),
-        "metric": Summary("a learned metric", _column(4), percent=True),
+        "power": Summary("power of features", _column(0)),
+        "shortening": Summary("shortening of rows", _column(1)),
+        "metric": Summary("a learned metric", _column(2), percent=True),
     }),
     _single("proportions", _proportions, "error of proportions", "low"),
     _single("presence", _presence, "Brier score of presence", "low", percent=False),

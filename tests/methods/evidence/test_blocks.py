@@ -104,8 +104,8 @@ def test_where_many_classes_are_present_the_search_is_sharper_as_in_memory():
     tasks = one_task(n_query=60, k_eff=50, dtype=torch.float64)
     found, spread = watched(tasks)
     steps = spread.of(Assign)
-    assert steps[-1].sharpness == Schedule.many_classes_sharpness
-    assert watched(one_task(dtype=torch.float64))[1].of(Assign)[-1].sharpness == 1
+    of_few = watched(one_task(dtype=torch.float64))[1].of(Assign)[-1].sharpness
+    assert 1 < of_few < 1.2 < steps[-1].sharpness < 1.5
     assert len(steps) == 1 + Schedule.anneal_steps + int(found.n_iter)
     expected = solve("evidence", tasks).probabilities
     torch.testing.assert_close(found.probabilities, expected, rtol=0, atol=1e-4)

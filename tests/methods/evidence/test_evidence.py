@@ -16,7 +16,8 @@ from torch import Tensor
 import manyway
 from manyway import Evidence, FeatureSet, InputError, Tasks, TaskSpec, evaluate, sample_tasks, solve
 from manyway.core.transforms import transform
-from manyway.methods.calibration.calibration import calibrate, calibrate_and_place, doubted
+from manyway.methods.calibration.calibration import Calibration, calibrate, calibrate_and_place, doubted
+from manyway.methods.calibration.constants import Constants
 from manyway.methods.evidence.prior import Concentrations, Presence, remainders
 from manyway.methods.evidence.schedule import Parameters, Schedule
 from manyway.methods.evidence.solver import evidence, evidence_from_likelihood, prepare_evidence
@@ -33,6 +34,11 @@ def exact_prior(labels: Tensor, alpha: float, n_classes: int) -> Tensor:
     a, k = torch.tensor(alpha, dtype=torch.float64), n_classes
     total = torch.lgamma(k * a) - torch.lgamma(k * a + labels.shape[1])
     return total + (torch.lgamma(counts + a) - torch.lgamma(a)).sum(-1)
+
+
+def shrunk(calibration: Calibration, _: Tasks) -> Calibration:
+    """What evidence does last to a calibration."""
+    return calibration.shrunk(Constants())
 
 
 # --- the bound ---------------------------------------------------------------------------------------------------
@@ -53,13 +59,14 @@ def test_the_prior_term_lies_between_mean_field_and_the_exact_expectation(alpha)
     assert (ours >= mean_field - 1e-9).all()
 
 
-@pytest.mark.parametrize(("anneal_from", "sharpness"), [(1.0, 1.0), (0.35, 1.5)])  # of three classes, one is many
-def test_the_objective_is_below_the_exact_evidence(anneal_from, sharpness):
+@pytest.mark.parametrize(("anneal_from", "sharpness"), [(1.0, 1.0), (0.35, 1.5)])
+def test_the_objective_is_below_the_exact_evidence(anneal_from, sharpness, monkeypatch):
+    monkeypatch.setattr(Schedule, "sharpness", lambda _, masses: torch.full_like(masses[:, 0], sharpness))
     tasks = make_tasks(6, n_classes=3, n_query=5, shots=3, spread=0.7)
-    options = {"scale": "rcl2", "schedule": {"anneal_from": anneal_from, "trust_above": 1e-9}}
+    options = {"scale": "rcl2", "schedule": {"anneal_from": anneal_from}}
     solution = solve("evidence", tasks, concentration=0.4, **options, with_objective=True)
     scaled = transform(tasks, "rcl2")
-    calibration, placed = calibrate_and_place(scaled, Schedule())
+    calibration, placed = calibrate_and_place(scaled, Schedule(), None, True, shrunk)
     likelihood = sharpness * calibration.log_likelihood(placed)
     every_labelling = torch.tensor(list(product(range(3), repeat=5)))
     joint = likelihood[:, torch.arange(5), every_labelling].sum(-1) + exact_prior(every_labelling, 0.4, 3)
@@ -104,7 +111,11 @@ def test_the_bound_never_falls(n_query, spread, start):
 
 def test_queries_in_many_classes_are_searched_with_sharper_likelihoods_and_answered_with_the_calibrated_ones():
     few, many = torch.tensor([[9.0, 0.0, 0.0, 0.0]]), torch.tensor([[3.0, 2.0, 2.0, 2.0]])
-    assert Schedule().sharpness(torch.cat([few, many])).tolist() == [1.0, 1.5]
+    all_alike = torch.full((1, 4), 2.0)
+    sharpness = Schedule().sharpness(torch.cat([few, many, all_alike]))
+    assert sharpness[0] == pytest.approx(1 + 0.5 / 4)  # one of four classes
+    assert sharpness[0] < sharpness[1] < sharpness[2]
+    assert sharpness[2] == pytest.approx(1.5)
     likelihood = 3 * torch.eye(4, dtype=torch.float64).repeat(1, 2, 1)
     solution = evidence_from_likelihood(likelihood, torch.ones(1, 4), concentration=1e9, group_posterior=False)
     torch.testing.assert_close(solution.probabilities, likelihood.softmax(-1), rtol=0, atol=1e-6)
@@ -113,10 +124,10 @@ def test_queries_in_many_classes_are_searched_with_sharper_likelihoods_and_answe
 def test_a_batch_of_one_query_is_labelled_by_its_calibrated_likelihood_alone():
     tasks = make_tasks(10, n_classes=6, n_query=1, shots=4, spread=0.6)
     scaled = transform(tasks, "rcl2")
-    calibration, placed = calibrate_and_place(scaled, Schedule())
+    calibration, placed = calibrate_and_place(scaled, Schedule(), None, True, shrunk)
     power = doubted(calibration.examples, Schedule())
     expected = (calibration.log_likelihood(placed) * power.view(-1, 1, 1)).softmax(-1)
-    found = solve("evidence", tasks, scale="rcl2", schedule={"trust_above": 1e-9})  # nothing is shrunk
+    found = solve("evidence", tasks, scale="rcl2")
     torch.testing.assert_close(found.probabilities, expected, atol=1e-9, rtol=0)
 
 
@@ -309,10 +320,9 @@ def test_constants_can_be_changed_by_name_and_unknown_ones_are_refused():
     changed = solve("evidence", tasks, schedule={"shared_error": 0.9})
     assert not torch.equal(changed.probabilities, solve("evidence", tasks).probabilities)
     # A constant of the calibration, which other methods share.
-    uneven = torch.tensor([1.0, 1, 1, 1, 9])
-    stretched = Tasks.from_arrays(tasks.support * uneven, tasks.support_labels, tasks.query * uneven)
-    shrunk = solve("evidence", stretched, scale=None, schedule={"shrinkages": (0.5,), "little_shrinkages": ()})
-    assert (shrunk.learned["shrinkage"] == 0.5).all()
+    skewed = Tasks.from_arrays(tasks.support.exp(), tasks.support_labels, tasks.query.exp())
+    assert (solve("evidence", skewed).learned["power"] < 0.9).all()
+    assert (solve("evidence", skewed, schedule={"flattest_power": 1.0}).learned["power"] == 1).all()
     with pytest.raises(InputError, match="did you mean 'shared_error'"):
         solve("evidence", tasks, schedule={"share_error": 0.9})
     with pytest.raises(InputError, match="has no constant 'sharpness'"):  # a method of the schedule

@@ -11,7 +11,8 @@ from manyway import FeatureSet, Tasks, TaskSpec, evaluate, sample_tasks, solve
 from manyway.core.blocks import Pile, in_turn
 from manyway.core.presence import effective_number
 from manyway.core.transforms import transform
-from manyway.methods.calibration.calibration import calibrate, calibrate_and_place
+from manyway.methods.calibration.calibration import Calibration, calibrate, calibrate_and_place
+from manyway.methods.calibration.constants import Constants
 from manyway.methods.evidence import groups
 from manyway.methods.evidence.groups import Groups, query_weights
 from manyway.methods.evidence.likelihood import Distances, Scores, leave_one_out
@@ -109,7 +110,7 @@ def posterior(totals: Tensor, masses: Tensor, merge: bool = True, alpha: float =
     classes, nothing = torch.arange(masses.shape[1]).expand(len(masses), -1), totals[:, :0]
     slopes = presence.slopes(masses.new_tensor([alpha]))
     updated = likelihood.updated(classes, totals, masses, masses)
-    groups = Groups(presence, slopes, classes, presence, totals, masses, nothing, nothing, updated)
+    groups = Groups(presence, slopes, classes, presence, totals, masses, nothing, updated)
     found = groups.posterior(likelihood, torch.zeros_like(masses, dtype=torch.bool), Parameters(merge_groups=merge))
     return found.probabilities
 
@@ -190,19 +191,24 @@ def test_queries_that_are_farther_than_left_out_examples_make_answers_less_sure(
 # --- other classifiers' likelihoods ---------------------------------------------------------------------------------
 
 
+def shrunk(calibration: Calibration, _: Tasks) -> Calibration:
+    """What evidence does last to a calibration."""
+    return calibration.shrunk(Constants())
+
+
 def test_evidence_needs_only_log_likelihoods():
     tasks = make_tasks(5, n_classes=8, n_query=20, shots=4, spread=1.0)
     scaled = transform(tasks, "rcl2")
-    calibration, placed = calibrate_and_place(scaled, Schedule(few_features_doubt=0.0))
+    calibration, placed = calibrate_and_place(scaled, Schedule(), None, True, shrunk)
     likelihood = calibration.log_likelihood(placed)
     shift = normal(5, 20, 1) * 10  # a constant per query changes nothing
-    found = evidence_from_likelihood(likelihood + shift, calibration.counts)
+    found = evidence_from_likelihood(likelihood + shift, calibration.examples)
     expected = solve(
         "evidence",
         tasks,
         update_prototypes=False,
         scale="rcl2",
-        schedule={"trust_above": 1e-9, "few_features_doubt": 0.0},
+        schedule={"doubtful_examples": 0.0},
     )
     torch.testing.assert_close(found.probabilities, expected.probabilities)
     # Near-copies among queries are found by their features, or by their likelihoods where there are no features.

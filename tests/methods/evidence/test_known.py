@@ -11,11 +11,7 @@ from problems import make_tasks
 from torch import Tensor
 
 from manyway import Evidence, InputError, Tasks, TaskSpec, sample_tasks, solve
-from manyway.core.transforms import transform
 from manyway.methods import get_method
-from manyway.methods.calibration.calibration import calibrate
-from manyway.methods.evidence.likelihood import Distances, known_classes
-from manyway.methods.evidence.schedule import Schedule
 from manyway.sampling.embedded import load_glyphs
 
 
@@ -95,35 +91,25 @@ def test_the_bound_is_finite_with_known_queries_and_never_decreases():
 # --- what is known teaches ------------------------------------------------------------------------------------------
 
 
-def with_known(tasks: Tasks, known: Tensor) -> tuple[Distances, Distances, Tensor, Tensor]:
-    """Before and after the prototypes take in known queries, the placed queries, and their known classes [t, q, k]."""
-    before = Distances(calibrate(tasks, Schedule()))
-    placed = before.calibration.place(tasks.query)
-    own = known_classes(known, before.of(placed))
-    return before, before.with_samples(own.mT @ placed, own.sum(1), Schedule().known_weight), placed, own
+@pytest.mark.parametrize("shots", [1, 2, 5])
+def test_labels_that_the_batch_says_anyway_are_no_news_to_the_other_queries(shots: int):
+    tasks = make_tasks(6, n_classes=6, n_query=20, shots=shots)
+    before = solve("evidence", tasks)
+    known = torch.where(torch.arange(20) % 3 == 0, before.labels, -1)
+    after = solve("evidence", tasks, known=known)
+    assert torch.equal(after.labels, before.labels)
+    if shots > 1:  # with one example per class, pairs of surer queries say how sure to be
+        assert torch.equal(after.probabilities[known < 0], before.probabilities[known < 0])
 
 
-def test_prototypes_take_in_known_queries_as_half_a_support_sample_each():
-    tasks = transform(make_tasks(3, n_classes=4, n_query=9), "rcl2")
-    before, after, query, own = with_known(tasks, some_known(tasks))
-    support = before.calibration.place(tasks.support)
-    for t in range(3):
-        for k in range(4):
-            samples, more = support[t, tasks.support_labels[t] == k], query[t, own[t, :, k] > 0]
-            assert after.counts[t, k] == len(samples) + len(more) / 2
-            mean = (samples.sum(0) + more.sum(0) / 2) / after.counts[t, k]
-            torch.testing.assert_close(after.calibration.offsets[t, k], mean)
-    assert torch.equal(after.calibration.precision, before.calibration.precision)
-    assert torch.equal(after.calibration.scatter, before.calibration.scatter)
-
-
-def test_a_known_query_that_is_left_out_has_the_likelihood_that_it_would_have_had():
-    tasks = transform(make_tasks(3, n_classes=4, n_query=9), "rcl2")
-    labels = torch.full((3, 9), -1)
-    labels[:, 4] = 2
-    before, after, query, _ = with_known(tasks, labels)
-    found = after.without_known(after.of(query), labels)
-    torch.testing.assert_close(found[:, 4], before.of(query)[:, 4])
+def test_a_label_that_contradicts_one_task_leaves_the_others_as_they_are():
+    tasks = make_tasks(3, n_classes=4, n_query=12)
+    before = solve("evidence", tasks)
+    known = torch.where(torch.arange(12) % 3 == 0, before.labels, -1)
+    known[1, 0] = (known[1, 0] + 1) % 4
+    after = solve("evidence", tasks, known=known)
+    others, free = torch.tensor([0, 2]), torch.arange(12) % 3 > 0
+    torch.testing.assert_close(after.probabilities[others][:, free], before.probabilities[others][:, free])
 
 
 def test_naming_one_query_of_a_group_renames_the_group():

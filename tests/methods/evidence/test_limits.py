@@ -12,13 +12,15 @@ SCORES = "manyway.methods.scores"
 DOUBLED = {
     f"{CALIBRATION}.calibration": {
         "_MOST_SAMPLES": 1024, "_MOST_FOR_METRIC": 512, "_NEWTON_STEPS": 16, "_REFIT_STEPS": 6, "_MOMENT_STEPS": 6,
-        "_LEAST_SCATTER": 2e-6, "_LEAST_TRUST": 0.01, "_LESS": 1 - 2e-5,
+        "_LEAST_SCATTER": 2e-6, "_LEAST_TRUST": 0.01, "_LESS": 1 - 2e-5, "_EXACT_FEATURES": 128,
     },
-    f"{CALIBRATION}.first_step": {"_MOST_ROWS": 256, "_CONSTANT": 2e-10, "_ROUNDING": 8, "_LONGEST": 2e3},
+    f"{CALIBRATION}.representation": {
+        "_MOST_ROWS": 1024, "_MOST_COMPARED": 256, "_ROUNDS": 6, "_ROUNDING": 8, "_CONSTANT": 2e-10,
+    },
     f"{CALIBRATION}.temperature_scaling": {"_NEWTON_STEPS": 16, "_SMALLEST_SCALE": 0.2},
     f"{CALIBRATION}.tuning": {"_POWER_STEPS": 6, "_MOST_SAMPLES": 1024, "_MOST_LEVERAGE": 0.95},
     f"{EVIDENCE}.groups": {
-        "_MOST_COMPARED": 4096, "_MOST_QUERIES": 1024, "_LOG_POWERS": (-3.0, 1.5, 181), "_MOST_TRIED": 1 << 25,
+        "_MOST_COMPARED": 4096, "_MOST_QUERIES": 1024, "_LOG_POWERS": (-3.0, 1.5, 181),
     },
     f"{EVIDENCE}.unknown": {"_PROPORTIONS": 80, "MOST_JUDGED": 4096, "_MOST_EXAMPLES": 1024},
     f"{EVIDENCE}.queries": {"_LEAST_COUNTED": 2e-3},

@@ -29,7 +29,18 @@ def problem() -> tuple[Tasks, Distances, Tensor, Tensor]:
 def scores_of(placed: Tensor, probabilities: Tensor, likelihood: Distances, known: int | None = None) -> Tensor:
     """[q] the review scores, where the label of one query may be known."""
     labels = torch.where(torch.arange(7) == known, 0, -1)[None] if known is not None else torch.full((1, 7), -1)
-    part = Part(placed, 0, labels, torch.zeros(1, 7), lambda: probabilities, likelihood, known is not None, False)
+    part = Part(
+        placed=placed,
+        first=0,
+        given=labels,
+        known=labels,
+        unknown=torch.zeros(1, 7),
+        assign=lambda: probabilities,
+        of=likelihood,
+        any_given=known is not None,
+        any_known=known is not None,
+        any_unknown=False,
+    )
     return groups.review_scores(part, probabilities, Schedule())[0]
 
 

@@ -5,9 +5,8 @@ from .calibration import calibrate as calibrate
 from .calibration import calibrate_and_place as calibrate_and_place
 from .calibration import doubted as doubted
 from .constants import Constants as Constants
-from .first_step import FirstStep as FirstStep
-from .first_step import choose as choose
-from .first_step import of_embeddings as of_embeddings
+from .representation import Representation as Representation
+from .representation import learn_representation as learn_representation
 from .scaling import QUERY_DEPENDENT as QUERY_DEPENDENT
 from .scaling import learn_scaling as learn_scaling
 from .scaling import transform as transform

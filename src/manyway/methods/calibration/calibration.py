@@ -6,11 +6,10 @@ without it. The metric and τ minimise the cross-entropy of these answers. Proto
 distances to them are too long by S/n on average, where S is the within-class scatter. That bias is subtracted.
 
 A log-normal prior holds τ near the usual value for features of that variance. It decides alone where no class has two
-samples, and keeps τ finite where every sample is classified without doubt. Few features have no usual value: there the
-prior is wide, and the n samples that can be left out have also chosen metric and first step, so that their answers are
-too good. The final probabilities are therefore raised to the power 1/(1 + (10/n)²), which changes no label. n is K
-times the harmonic mean of the numbers of samples: many samples of one class say little about another. A lower τ loses
-labels: where 3 of 10 classes with two examples occur, up to 13 points.
+samples, and keeps τ finite where every sample is classified without doubt. The n samples that can be left out have also
+chosen the metric, so that their answers are too good. The final probabilities are therefore raised to the power
+1/(1 + (10/n)²), which changes no label. n is K times the harmonic mean of the numbers of samples: many samples of one
+class say little about another. A lower τ loses labels: where 3 of 10 classes with two examples occur, up to 13 points.
 
 Classes may have any numbers of samples. What is averaged over samples is weighted, so that no class decides alone: the
 n samples of a class count as n/(1 + n/8) (``class_limit``). ``Calibration.shrunk`` makes prototypes with large errors
@@ -32,7 +31,7 @@ from torch import Tensor
 from manyway.core import Tasks, class_moments, column_sums
 from manyway.core.kernels import fused, tensor_cores
 from manyway.methods.calibration.constants import Constants
-from manyway.methods.calibration.metric import Contrasts, Inner, Metric, differences, metrics_of, rows_of, rows_of_tasks
+from manyway.methods.calibration.metric import Contrasts, Inner, Metric, differences, metrics_of, rows_of
 
 _MOST_SAMPLES = 512  # samples that are left out in turn, evenly spaced: enough to fit a precision
 _MOST_FOR_METRIC = 256  # of these, evenly spaced, to choose among metrics on the same samples
@@ -42,10 +41,13 @@ _REFIT_STEPS = 3  # from the precision for a similar metric
 _MOMENT_STEPS = 3  # to estimate how much class means differ
 _LEAST_SCATTER = 1e-6  # S, as a part of the variance
 _LEAST_TRUST = 0.005  # a factor could be 0; half and twice of it change no label
+# The values of γ that are tried besides 1, about equally spaced in ln(γ/(1 − γ)).
+_SHRINKAGES = (0.95, 0.85, 0.6, 0.3, 0.1, 0.03, 0.01)
+_EXACT_FEATURES = 64  # with more, a GPU may round products: the errors of many distances cancel
 _LESS = 1 - 1e-5  # two values of γ that differ by rounding alone are equally good, whatever the unit of the features
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, kw_only=True)
 class Calibration:
     """Prototypes and the meaning of a distance to them. One row serves all tasks when they share their support.
 
@@ -66,6 +68,7 @@ class Calibration:
     losses: Tensor  # [t, n] the cross-entropy of left-out samples times their weights
     power: Tensor  # [t] what final probabilities are raised to
     clumped: Tensor  # [t] ρ of ``manyway.methods.evidence.unknown``; 0 where it is not measured
+    trust: Tensor  # [t, k] s, by which prototypes are shorter than the means of their samples
 
     def place(self, features: Tensor) -> Tensor:
         """[t, n, d] the coordinates of features [t, n, d] in which distances are computed."""
@@ -110,15 +113,10 @@ class Calibration:
         E‖w_k‖² = (1 − 1/K) ρS + S e_k with e_k = (1 − 2/K)/n_k + Σ_j 1/(n_j K²), in which classes have the weights
         (ρ + 1/n_k)⁻².
 
-        Where prototypes are better than that (s > ½ for the largest class) only the differences between classes matter:
-        factors are divided by that of the largest class, so that nothing changes where all classes have as many
-        samples. Where class means differ less than prototypes err, the lengths of prototypes are mostly errors, which
-        attract or repel all queries alike; there all prototypes are shrunk, by at most 2s. Distances to the others
-        stay as steep, so that τ is divided by the largest factor.
-
-        A prototype counts as n_k divided by its factor. Half of the difference of errors between classes is taken into
-        account: with many features an error makes all distances longer by S/n_k. With few features it is as likely to
-        make the prototype attractive, and the factor makes up for it but for the part 1/K, which is in the middle.
+        The posterior variance of a class mean is S s_k / n_k, so a prototype counts as n_k / s_k samples. Distances to
+        the others stay as steep, so that τ is divided by the largest factor. With many features an error makes all
+        distances longer by that variance. With few it is as likely to make a prototype attractive: of the differences
+        between classes the part d/(d + 64) is taken into account.
         """
         n_classes = self.counts.shape[1]
         if n_classes < 2:
@@ -130,13 +128,14 @@ class Calibration:
         excess = excess / (1 - 1 / n_classes)
         ratio = torch.zeros_like(scatter)
         for _ in range(_MOMENT_STEPS):
-            weights = (ratio + errors) ** -2
+            # A far class says no more than one that is as far as expected.
+            bounded = 1 / (1 + lengths / (ratio + errors))
+            weights = bounded * (ratio + errors) ** -2
             ratio = ((excess * weights).sum(-1, keepdim=True) / weights.sum(-1, keepdim=True)).clamp_min(0)
-        trusted = (ratio / (ratio + errors)).clamp_min(_LEAST_TRUST)
-        most = trusted.amax(-1, keepdim=True)
-        factors = trusted / most * (most / constants.trust_above).clamp_max(1)
+        factors = (ratio / (ratio + errors)).clamp_min(_LEAST_TRUST)
         worth = self.counts / factors
-        share = 1 / n_classes if self.offsets.shape[-1] <= constants.few_features else 0.5
+        n_features = self.offsets.shape[-1]
+        share = n_features / (n_features + constants.many_features)
         worth = 1 / torch.lerp(1 / worth.amax(-1, keepdim=True), 1 / worth, share)
         offsets = self.offsets * factors.unsqueeze(-1)
         return replace(
@@ -145,6 +144,20 @@ class Calibration:
             squares=offsets.square().sum(-1) - self.scatter.unsqueeze(-1) / worth,
             counts=worth,
             precision=self.precision / factors.amax(-1),
+            trust=factors,
+        )
+
+    def unshrunk(self) -> Calibration:
+        """Prototypes that are the means of their samples: how far a query is from a class, and not which is nearest."""
+        offsets = self.offsets / self.trust.unsqueeze(-1)
+        counts = torch.minimum(self.counts, self.examples)
+        return replace(
+            self,
+            offsets=offsets,
+            squares=offsets.square().sum(-1) - self.scatter.unsqueeze(-1) / counts,
+            counts=counts,
+            precision=self.precision * self.trust.amax(-1),
+            trust=torch.ones_like(self.trust),
         )
 
     def with_classes(self, placed: Tensor) -> Calibration:
@@ -160,6 +173,7 @@ class Calibration:
             squares=torch.cat([self.squares, placed.square().sum(-1) - self.scatter.unsqueeze(-1)], 1),
             counts=torch.cat([self.counts, ones], 1),
             examples=torch.cat([self.examples, ones], 1),
+            trust=torch.cat([self.trust, ones], 1),
         )
 
 
@@ -270,23 +284,38 @@ def calibrated(
 ) -> Calibration:
     """The calibration of tasks with these ``class_moments``; ``samples`` [t, n] are left out in turn."""
     sums, counts, squares = moments
-    freedom, few = tasks.n_support - tasks.n_classes, tasks.n_features <= constants.few_features
+    freedom = tasks.n_support - tasks.n_classes
+    exact = tasks.n_features <= _EXACT_FEATURES
     prototypes = sums / counts.unsqueeze(-1)
     middle, offsets, lengths = _from_middle(prototypes)
     variance, scatter = _spreads(squares, prototypes, counts, constants)
     # The error of a prototype adds 1/n to the scatter of a sample around it.
     usual = constants.one_shot_precision / variance * (2 * counts / (counts + 1)).mean(-1)
-    if freedom and few:
+    if freedom:
         usual = torch.minimum(usual, gaussian_precision(tasks.support - middle, scatter, counts))
     given = None if precision is None else torch.full_like(usual, precision)
-    squares, noise = lengths - scatter.unsqueeze(-1) / counts, constants.one_shot_noise * scatter
-    meaning = scatter, usual if given is None else given, torch.ones_like(usual), noise, torch.zeros_like(counts[:, :1])
-    plain = Calibration(middle, None, offsets, squares, counts, counts, *meaning, torch.ones_like(usual), 0 * usual)
+    ones = torch.ones_like(usual)
+    plain = Calibration(
+        middle=middle,
+        metric=None,
+        offsets=offsets,
+        squares=lengths - scatter.unsqueeze(-1) / counts,
+        counts=counts,
+        examples=counts,
+        scatter=scatter,
+        precision=usual if given is None else given,
+        shrinkage=ones,
+        noise=constants.one_shot_noise * scatter,
+        losses=torch.zeros_like(counts[:, :1]),
+        power=ones,
+        clumped=torch.zeros_like(usual),
+        trust=torch.ones_like(counts),
+    )
     if not freedom or not (metric or given is None):  # with one sample per class none can be left out
         return plain
-    left_out = replace(LeftOut.of(tasks.support_labels.gather(1, samples), plain, usual, constants, few), given=given)
+    left_out = replace(LeftOut.of(tasks.support_labels.gather(1, samples), plain, usual, constants), given=given)
     residuals = differences(tasks, samples, prototypes, left_out.labels)
-    with nullcontext() if few else tensor_cores(residuals):  # the precision is that of many distances
+    with nullcontext() if exact else tensor_cores(residuals):
         inner = Inner.of(residuals, offsets, left_out.labels)
     every = ceil(residuals.shape[1] / _MOST_FOR_METRIC)
     some = inner.some(every) if metric else inner  # a copy, because classifying may overwrite the others
@@ -297,7 +326,8 @@ def calibrated(
 
 def doubted(counts: Tensor, constants: Constants) -> Tensor:
     """[t] the power of answers that few left-out samples have taught, for classes with ``counts`` [t, k]."""
-    return 1 / (1 + (2 * constants.few_features_doubt / counts.shape[1] * (1 / counts).mean(-1)).square())
+    effective = counts.shape[1] / (1 / counts).mean(-1)
+    return 1 / (1 + (constants.doubtful_examples / effective).square())
 
 
 def _spreads(totals: Tensor, prototypes: Tensor, counts: Tensor, constants: Constants) -> tuple[Tensor, Tensor]:
@@ -307,9 +337,10 @@ def _spreads(totals: Tensor, prototypes: Tensor, counts: Tensor, constants: Cons
     weights = 1 / (1 + (counts - 1) / constants.class_limit)
     within = ((totals - squares * counts).clamp_min(0) * weights).sum(-1)
     freedom = ((counts - 1) * weights).sum(-1)
-    mean_square = (totals / counts).mean(-1)
-    mean = column_sums(prototypes) / n_classes
-    variance = (mean_square - mean.square().sum(-1)).clamp_min(torch.finfo(mean.dtype).tiny)
+    mean = (column_sums(prototypes) / n_classes).unsqueeze(1)
+    # Of each class around the middle; the median, so that a far class does not decide.
+    of_class = totals / counts - 2 * (prototypes * mean).sum(-1) + mean.square().sum(-1)
+    variance = of_class.quantile(0.5, dim=-1).clamp_min(torch.finfo(mean.dtype).tiny)
     if not bool((counts > 1).any()):
         return variance, constants.one_shot_scatter * variance
     # Examples may be copies of each other, and what is divided by S must stay finite.
@@ -322,10 +353,8 @@ def _with_metric(
     """The calibration with the metric whose answers for left-out samples have the smallest cross-entropy.
 
     ``which`` [t, n], of residuals ``rest`` [t, n, d], are left out; some, with plain products ``inner``, are used.
-    The cross-entropy mostly falls and then rises along γ, so that a task takes γ after γ until it rises. With few
-    features all are tried: where one direction hides the others, it rises first. There, γ below g = d/(d + 4f) costs
-    ln(g/γ) nats: a prior, for f contrasts do not support a covariance that is sharper, and left-out samples may hardly
-    differ in what they gain from one that is singular by chance.
+    γ below g = d/(d + 4f) costs ln(g/γ) nats: a prior, for f contrasts do not support a covariance that is sharper, and
+    left-out samples may hardly differ in what they gain from one that is singular by chance.
     """
     every = ceil(which.shape[1] / _MOST_FOR_METRIC)
     left_out = left_out.some(every)
@@ -334,45 +363,36 @@ def _with_metric(
     freedom, n_features = contrasts.rows.shape[1:]
     # 1/(f·v), which is finite also where a first step leaves no difference between samples.
     weight = n_features / (freedom * plain.scatter).clamp_min(n_features * torch.finfo(tasks.dtype).tiny)
-    upwards = freedom >= constants.many_contrasts * n_features
-    little = n_features <= constants.few_features
-    with nullcontext() if little else tensor_cores(which):  # with little shrinkage, rounded products may have no root
+    exact = n_features <= _EXACT_FEATURES
+    with nullcontext() if exact else tensor_cores(which):  # with little shrinkage, rounded products may have no root
         metrics = metrics_of(contrasts, weight)
     crossed = metrics.crossed(plain.offsets)
     products = metrics.inner(which[:, ::every], left_out.labels, rest[:, ::every], plain.offsets, crossed, inner)
     del contrasts
-    best, near, shrinkage = Answers(*(one.clone() for one in answers)), answers.precision, torch.ones_like(weight)
-    last = torch.full_like(shrinkage, torch.inf) if upwards else answers.losses.sum(-1)
-    going = torch.arange(len(weight), device=weight.device)  # tasks that go on
+    best = Answers(*(one.clone() for one in answers))
+    near = answers.precision
+    shrinkage = torch.ones_like(weight)
+    every_task = torch.arange(len(weight), device=weight.device)
     root = None
-    tried = [*constants.shrinkages, *(constants.little_shrinkages if little else ())]
     least = n_features / (n_features + constants.metric_freedom * freedom)  # γ that costs nothing
-    for gamma in sorted(tried, reverse=not upwards):
-        with nullcontext() if little else tensor_cores(which):  # a choice among a few values needs no more digits
-            factor = metrics.root(gamma, going)
-            found = products(factor, gamma, going)
-        spread, part = rows_of_tasks(answers.spread, going), (1 - gamma) * rows_of_tasks(weight, going)
-        one = left_out.of_tasks(going).classified(found, part, spread, near)
-        if little and gamma < least:
+    for gamma in _SHRINKAGES:
+        with nullcontext() if exact else tensor_cores(which):  # a choice among a few values needs no more digits
+            factor = metrics.root(gamma, every_task)
+            found = products(factor, gamma, every_task)
+        one = left_out.classified(found, (1 - gamma) * weight, answers.spread, near)
+        if gamma < least:
             one = one._replace(losses=one.losses + log(least / gamma) / one.losses.shape[-1])
-        loss = one.losses.sum(-1)
-        falls = (loss < _LESS * last) | little
-        better = falls & (loss < _LESS * rows_of_tasks(best.losses, going).sum(-1))
-        places = going[better]
+        better = one.losses.sum(-1) < _LESS * best.losses.sum(-1)
         for mine, theirs in zip(best, one, strict=True):
-            mine[places] = theirs[better]
-        shrinkage[places] = gamma
+            mine[better] = theirs[better]
+        shrinkage[better] = gamma
         if root is None:
             root = factor
         elif not metrics.inverts:
-            root[places] = factor[better]
-        going, last, near = going[falls], loss[falls], one.precision[falls]
-        if not len(going):
-            break
-    # With many features the plain metric stays where the gain is within its standard error, that of all samples.
+            root[better] = factor[better]
+        near = one.precision
     gains = answers.losses - best.losses
-    noise = gains.var(-1).mul(gains.shape[-1] / every).sqrt()
-    kept = gains.sum(-1) > constants.metric_gain * noise * float(not little)
+    kept = gains.sum(-1) > 0
     shrinkage = shrinkage.where(kept, 1.0)
     stretch = (answers.spread / best.spread).where(kept, 1.0).sqrt()
     assert root is not None
@@ -422,11 +442,10 @@ class LeftOut:
     prior_sd: float
     own_counts: Tensor  # [t, n] the number of samples of their class
     usable: Tensor  # [t, n] their weights; 0 for the only sample of a class, which has no prototype without it
-    few_features: bool
     given: Tensor | None = None  # [t] the precision, where it is known
 
     @staticmethod
-    def of(labels: Tensor, plain: Calibration, usual: Tensor, constants: Constants, few: bool = False) -> LeftOut:
+    def of(labels: Tensor, plain: Calibration, usual: Tensor, constants: Constants) -> LeftOut:
         own_counts = plain.counts.gather(1, labels)
         usable = (own_counts > 1).to(own_counts.dtype)
         if plain.counts.shape[1] <= _MOST_SAMPLES and not bool((plain.counts == plain.counts[:, :1]).all()):
@@ -434,15 +453,15 @@ class LeftOut:
             usable = usable / (1 + taken.gather(1, labels) / constants.class_limit)
             # Their sum is the number of equally weighted samples that would be as informative.
             usable = usable * (usable.sum(-1, keepdim=True) / usable.square().sum(-1, keepdim=True).clamp_min(1e-9))
-        prior_sd = constants.few_features_prior_sd if few else constants.precision_prior_sd
-        return LeftOut(labels, plain.counts, plain.scatter, usual, prior_sd, own_counts, usable, few)
-
-    def of_tasks(self, which: Tensor) -> LeftOut:
-        """Those of some tasks [m], in order."""
-        if len(which) == len(self.labels):
-            return self
-        names = (one.name for one in fields(self) if isinstance(getattr(self, one.name), Tensor))
-        return replace(self, **{name: getattr(self, name)[which] for name in names})
+        return LeftOut(
+            labels=labels,
+            counts=plain.counts,
+            scatter=plain.scatter,
+            usual=usual,
+            prior_sd=constants.precision_prior_sd,
+            own_counts=own_counts,
+            usable=usable,
+        )
 
     def some(self, every: int) -> LeftOut:
         """Every so many of the samples."""
@@ -537,7 +556,7 @@ class LeftOut:
 
     def _fused(self, inner: Inner) -> bool:
         """Whether the kernel can be used."""
-        if not fused(inner.products) or inner.products.dtype != torch.float32 or self.few_features:
+        if not fused(inner.products) or inner.products.dtype != torch.float32:
             return False
         from manyway.methods.calibration import left_out_kernel
 

@@ -32,6 +32,7 @@ from manyway.methods.calibration.constants import Constants
 from manyway.methods.calibration.metric import rows_of
 
 _FOLDS, _TRIED = 5, 2  # more would cost more than they tell
+_STOPS = (2, 4, 8)  # the numbers of steps that are tried; more change nothing
 _POWER_STEPS = 3  # to find how steep the objective is at most; accelerated steps may be a third too long
 _MOST_LEVERAGE = 0.9
 _MOST_SAMPLES = 512  # so many samples take part in the steps, those in most doubt: the others would change little
@@ -43,7 +44,7 @@ def tuned(calibration: Calibration, means: Tensor, tasks: Tasks, constants: Cons
     ``means`` [t, k, d] are the placed means of the classes, which the calibration may have shrunk.
     """
     placed, labels = calibration.place(tasks.support), tasks.support_labels
-    examples, stops, n_classes = calibration.examples, constants.tuning_steps, means.shape[1]
+    examples, stops, n_classes = calibration.examples, _STOPS, means.shape[1]
     member, own_counts = one_hot(labels, n_classes, placed.dtype), examples.gather(1, labels)
     weights = own_counts.gt(1) / (1 + own_counts / constants.class_limit)
     biases = calibration.squares - calibration.offsets.square().sum(-1)
@@ -96,7 +97,7 @@ def tuned(calibration: Calibration, means: Tensor, tasks: Tasks, constants: Cons
             first, *logs = (_scores(rows_of(rows, which), *one, tau).log_softmax(-1) for one in found)
             gains.append(torch.stack([((one - first) * own).sum(-1) * missing for one in logs]).sum(-1))
         gain, best = torch.stack(gains).sum(0).max(0)
-        better = (gain > 0) & (examples.amin(-1) >= constants.tuning_examples) | always
+        better = (gain > 0) | always
         wanted = torch.tensor(stops, device=best.device)[best].where(better, 0).view(-1, 1, 1)
         offsets, steps = calibration.offsets, enumerate(path(means, examples, weights, int(wanted.max())))
         for number, (prototypes, _) in steps:

@@ -253,6 +253,7 @@ class OnPart:
 
     last: Assign
     of: Likelihood
+    any_given: bool
     any_unknown: bool
     work: Callable[[Part], Any]
 
@@ -263,8 +264,18 @@ class OnPart:
     def found(self, rows: Tensor, memory: Memory) -> Any:
         """What the work finds in the block, sums as it gave them."""
         assign = cache(lambda: self.last.assign(rows, memory))
-        remembered = memory.first, memory.known, memory.unknown
-        part = Part(rows, *remembered, assign, self.of, self.last.any_known, self.any_unknown)
+        part = Part(
+            placed=rows,
+            first=memory.first,
+            given=memory.known,
+            known=memory.known,
+            unknown=memory.unknown,
+            assign=assign,
+            of=self.of,
+            any_given=self.any_given,
+            any_known=self.last.any_known,
+            any_unknown=self.any_unknown,
+        )
         with threads_for(rows.shape[1] * len(self.last.slope)):
             return self.work(part)
 
@@ -307,13 +318,13 @@ class InBlocks(Held):
         most = _MOST_REMEMBERED / self.n_query
         self.none_idle = self.idle = none
         self.idle_for = 0  # how many more updates they may be idle
-        first = Assign(likelihood.linear(), zeros, zeros, zeros + above, most, self.any_known, False, none)
+        first = Assign(likelihood.linear(), zeros, zeros, zeros + above, most, False, False, none)
         self.last = self.all_classes = first
         self.sharpness = 1.0
         nothing, one = zeros[:0], zeros.new_ones(1, 1)
         self.memory: list[Any] = [  # of each block, after the last update
             Memory(first, labels, (0 * one).expand(1, size), one.expand(1, size), nothing.long(), nothing, zeros)
-            for first, size, labels in zip(pile.firsts, pile.sizes, pile.split(self.known), strict=True)
+            for first, size, labels in zip(pile.firsts, pile.sizes, pile.split(self.given), strict=True)
         ]
         self.before: list[Any] = self.memory  # the same before the last update
         self.active: list[int] = []  # how many classes each update had
@@ -324,7 +335,7 @@ class InBlocks(Held):
 
     def on_part(self, work: Callable[[Part], Any]) -> OnPart:
         """The work on a block that a step's work on a part becomes."""
-        return OnPart(self.last, self.of, self.last.weighted, work)
+        return OnPart(last=self.last, of=self.of, any_given=self.any_given, any_unknown=self.last.weighted, work=work)
 
     def weigh(self, judge: Judge) -> None:
         _, self.memory = self.pile.each(partial(_weigh, judge), self.memory)
@@ -334,9 +345,10 @@ class InBlocks(Held):
     def search(self, prior: Concentrations, *, with_terms: bool = False) -> Found[InBlocks]:
         return search(self, prior, self.parameters)
 
-    def assign_singly(self, which: Tensor) -> None:
-        if bool(which.any()):
-            self.begin(1.0)
+    def fix(self, which: Tensor, prior: Concentrations) -> Found[InBlocks]:
+        self.last = self.all_classes = replace(self.all_classes, any_known=True)
+        self.idle = self.none_idle
+        return resume(self, self.presence, prior, self.parameters)
 
     def resume(self, updated: Updated, presence: Presence, prior: Concentrations) -> Found[InBlocks]:
         _, self.memory = self.pile.each(partial(_go_on, self.last), self.before)

@@ -18,26 +18,13 @@ are not always classes, so a prior holds the power near its usual value, and pai
 partner. The usual value is for queries that have partners, which make each other too sure. Without any, single queries
 are too sure where features are weak, and not sure enough where they are strong: the usual value then follows from how
 sure they are on average. Labels do not change.
-
-Tables of few features have no usual precision, and queries in them are too like each other. There the mean
-probability of the labels is to be the accuracy that a model expects. In K normal classes in n directions, the part θ
-of the variance lies within classes; one example of each and the queries give
-
-    ln ρ = mean_q ln min_k d²(z_q, w_k) − mean_k ln min_j d²(w_k, w_j),
-
-which is low where classes are far apart. n is the number of directions of all rows that matter, the exponential of the
-entropy of the eigenvalues of their covariance. Simulations say for each θ which ln ρ and which accuracy of the nearest
-prototype are to be expected; the accuracy is averaged over what ln ρ says about θ. A priori θ is 1 with a probability
-of 0.7: columns that people bring often tell nothing with one example. So many classes, few directions, and a
-batch that lies apart from the examples make answers less sure; few classes, whose ln ρ varies much, leave it to the
-prior.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import lru_cache, partial
-from math import ceil, exp, log
+from functools import partial
+from math import ceil, log
 from typing import NamedTuple
 
 import torch
@@ -49,16 +36,11 @@ from manyway.methods.evidence.likelihood import Distances, Likelihood, Updated, 
 from manyway.methods.evidence.prior import Concentrations, Presence, Slopes, log_remainders, remainders
 from manyway.methods.evidence.queries import Held, Part, sample
 from manyway.methods.evidence.schedule import Parameters, Schedule, agreement
-from manyway.methods.evidence.search import Dense
 
-_MOST_TRIED = 1 << 24  # numbers: fewer queries are looked at where they could be of very many classes
 _MOST_COMPARED = 2048  # queries, or classes, that are compared at once
 _MOST_PAIRS = 1 << 25  # of queries that are compared for a review: limits memory and time
 _MOST_QUERIES = 512  # evenly spaced: enough to fit one number
 _LOG_POWERS = (-1.5, 0.75, 46)  # the values that are tried: lowest, highest, number
-_SIMULATED, _PARTS = 24, 15  # batches that are simulated for each of so many θ
-_SIMULATED_CLASSES, _SIMULATED_QUERIES = 1024, 64  # at most
-_NEAR = 0.01  # of the variance of prototypes, which is added to distances: rows may be copies
 _GROUPS_AT_ONCE = 1024  # limits the memory of [groups, classes] arrays
 
 
@@ -148,38 +130,13 @@ def independent_part(masses: Tensor, correlation: Tensor) -> Tensor:
     return 1 / (1 + correlation * (masses - 1).clamp_min(0))
 
 
-def single_queries(queries: Held) -> Tensor:
-    """[t] whether queries are to be assigned one by one: many classes occur, and nothing speaks for proportions.
-
-    The errors of prototypes are shared by the queries of a class, so that classes seem to have unequal proportions
-    where they have not. This matters where there are many queries per class; see ``evidence_for_proportions``. Of very
-    many queries a sample is looked at.
-    """
-    parameters, masses = queries.parameters, queries.presence.masses
-    schedule = parameters.constants
-    many = agreement(masses) < schedule.agreement_below
-    stride = ceil(queries.n_query * masses.shape[1] / _MOST_TRIED)
-    enough = queries.n_query >= schedule.queries_per_class * masses.shape[1] * stride
-    if not enough or queries.any_known or not bool(many.any()):
-        return torch.zeros_like(many)
-    likelihood = queries.of.of(sample(queries, stride)[0])
-    prior = parameters.prior(likelihood.shape[1], queries.of.counts)
-    trial = Dense.of(likelihood)
-    presence = trial.begin(1.0)
-    for _ in range(schedule.trial_steps):
-        presence = trial.update(prior.slopes(presence), 1.0).presence
-    examples = queries.of.examples.expand(len(many), -1)
-    gain = evidence_for_proportions(trial.u, likelihood, examples, presence, prior, schedule)
-    return many & (gain < schedule.proportions_gain)
-
-
 def copies(queries: Held, schedule: Schedule, one_shot: bool) -> Tensor:
     """[t] how many near-copies queries have on average, themselves included.
 
     Of many queries some are compared with all: copies may follow each other, or lie far apart.
     """
     placed = sample(queries, stride(queries.n_query))[0]
-    sure = not one_shot and isinstance(queries.of, Distances) and placed.shape[-1] > schedule.few_features
+    sure = not one_shot and isinstance(queries.of, Distances)
     limit = copy_distance(queries.of.usual_distance(placed), placed.shape[-1], schedule, sure)
     return (queries.each(partial(_count_near, placed, limit)).values[0] / placed.shape[1]).clamp_min(1)
 
@@ -236,25 +193,8 @@ def copy_distance(usual: Tensor, n_features: int, schedule: Schedule, sure: bool
     Where the distance of two samples is ``sure`` (no guess from one example per class, and not made by the outliers of
     a table) the part is its square root, so that the frames of a burst are copies.
     """
-    return (schedule.near_copy ** (0.5 if sure else max(1.0, 16 / n_features)) * usual).view(-1, 1, 1)
-
-
-def evidence_for_proportions(
-    u: Tensor, likelihood: Tensor, counts: Tensor, presence: Presence, prior: Concentrations, schedule: Schedule
-) -> Tensor:
-    """[t] by how much the bound on ln p(queries) exceeds that of queries whose classes are all equally probable.
-
-        (bound − Σ_q ln Σ_k exp(ℓ_qk)/K) / (1 + ρ(m − 1))
-
-    The m queries of a class share the error of its prototype, so that the difference counts as that of m/(1 + ρ(m − 1))
-    independent queries each, as in ``Groups.posterior``. m is |Q|/N and ρ the mean over classes.
-    """
-    n_query, n_classes = likelihood.shape[1:]
-    bound = (u * likelihood).sum((1, 2)) - torch.xlogy(u, u).sum((1, 2)) + prior.log_prior(presence).amax(-1)
-    equal = likelihood.logsumexp(-1).sum(-1) - n_query * log(n_classes)
-    sizes = n_query / effective_number(presence.masses)
-    correlation = schedule.shared_error + (1 / (counts + 1)).mean(-1)
-    return (bound - equal) * independent_part(sizes, correlation)
+    exponent = max(0.5 if sure else 1.0, 16 / n_features)
+    return (schedule.near_copy**exponent * usual).view(-1, 1, 1)
 
 
 def _count_members(slopes: Slopes, part: Part) -> Sums:
@@ -267,7 +207,7 @@ def _sum_groups(classes: Tensor, slopes: Slopes, every: int, part: Part) -> Sums
     """The work that sums the queries of some groups [t, g].
 
     The sums are Σ u z of the members [t, g, d], as if no label were known; Σ u z [t, g, d] and Σ u [t, g] of the
-    queries whose label is not known; ``Groups.lengths``, of every so many queries; ``Groups.names`` and ``Groups.own``.
+    queries whose label is not known; ``Groups.lengths``, of every so many queries; and ``Groups.names``.
     """
     u, some = columns_of(part.u, classes), part.every(every)
     far = part.of.lengths(some.placed)
@@ -275,14 +215,13 @@ def _sum_groups(classes: Tensor, slopes: Slopes, every: int, part: Part) -> Sums
     if not part.any_known:
         sums = u.mT @ part.placed
         nothing = sums.new_zeros(len(u), 0, part.u.shape[-1])
-        return Sums((sums, sums, u.sum(1), lengths, nothing, nothing))
+        return Sums((sums, sums, u.sum(1), lengths, nothing))
     members, free = columns_of(part.members(slopes), classes), u * part.free
     # A group of class k contains no query of another class, so each known query of another class multiplies its
     # likelihood by 1 − u. Up to a number per group, this is to divide the likelihood of the query's class by it.
     known = known_classes(part.known, part.u)
     names = -(log_remainders(members).mT @ known)
-    own = members.mT @ ((part.of.without_known(part.likelihood, part.known) - part.likelihood) * known)
-    return Sums((members.mT @ part.placed, free.mT @ part.placed, free.sum(1), lengths, names, own))
+    return Sums((members.mT @ part.placed, free.mT @ part.placed, free.sum(1), lengths, names))
 
 
 class Groups(NamedTuple):
@@ -295,39 +234,37 @@ class Groups(NamedTuple):
     sums: Tensor  # [t, g, d] of the members
     lengths: Tensor  # [t, 3] the number of queries, and the sums of distances to their prototypes and of their squares
     names: Tensor  # [t, g, k] what known labels say about the class of a group; [t, 0, k] where none is known
-    own: Tensor  # [t, g, k] what Σ u ℓ gains where known queries are left out of their class; [t, 0, k] likewise
     updated: Updated
 
     @staticmethod
-    def of(queries: Held, prior: Concentrations, single: Tensor) -> Groups:
+    def of(queries: Held, prior: Concentrations, *, fixed: bool = False) -> Groups:
         """The groups of the last search, and what their queries say, in one or two passes over the queries.
 
         Parameters
         ----------
         queries : Held
         prior : Concentrations
-        single : Tensor of shape [t]
-            In which tasks queries are assigned one by one; their α is the largest, that of equal proportions.
+        fixed : bool, default=False
+            Whether assignments of queries with known labels are fixed.
 
         Returns
         -------
         Groups
         """
         presence, like = queries.presence, queries.of.counts
-        alpha = torch.where(single, prior.values[-1], prior.best(presence))  # the last one: equal proportions
-        slopes = presence.slopes(alpha).to(like)
+        slopes = prior.slopes(presence).to(like)
         members = presence
-        if queries.any_known:
+        if fixed:
             masses, log_absent = queries.each(partial(_count_members, slopes)).values
             members = Presence.of_products(masses, log_absent.exp())
         largest = torch.maximum(presence.masses, members.masses)
         classes = largest.topk(int((largest > 1).sum(1).max()), dim=1).indices
         work = partial(_sum_groups, classes, slopes, stride(queries.n_query))
-        sums, free, masses, lengths, names, own = (one.to(like) for one in queries.each(work).values)
+        sums, free, masses, lengths, names = (one.to(like) for one in queries.each(work).values)
         weights = query_weights(presence.masses).gather(1, classes).to(like)
         weights = weights * float(queries.parameters.update_prototypes)
         updated = queries.of.updated(classes, free, masses, weights)
-        return Groups(presence, slopes, classes, members, sums, lengths, names, own, updated)
+        return Groups(presence, slopes, classes, members, sums, lengths, names, updated)
 
     def posterior(self, likelihood: Likelihood, known: Tensor, parameters: Parameters) -> GroupPosterior:
         """The posterior of the groups' classes; ``known`` [t, k] are the classes with a known query.
@@ -356,7 +293,6 @@ class Groups(NamedTuple):
             columns = classes[:, part]
             theirs, samples = masses.gather(1, columns), counts.gather(1, columns)
             totals = likelihood.totals(self.sums[:, part], theirs)  # [t, g, k] Σ_q u_qg ℓ_qk
-            totals = totals + self.own[:, part] if self.own.shape[1] else totals
             correlation = schedule.shared_error + 1 / (samples + 1)
             scores = totals * independent_part(theirs, correlation).unsqueeze(-1)
             if named:
@@ -395,6 +331,12 @@ class Probabilities:
     posterior: GroupPosterior
     power: Tensor  # [t, 1, 1] what the probabilities are raised to; see ``powers``
 
+    @staticmethod
+    def plain(groups: Groups, posterior: GroupPosterior) -> Probabilities:
+        """With the power 1."""
+        one = posterior.probabilities.new_ones(1, 1, 1)
+        return Probabilities(groups.slopes, groups.updated, posterior, one)
+
     def __call__(self, part: Part) -> Tensor:
         """[t, b, k]; a row sums to 1 minus the probability that the query is unknown."""
         return self.finished(self.searched(part), part)
@@ -408,8 +350,8 @@ class Probabilities:
         """[t, b, k] the same after the other steps."""
         if not bool((self.power == 1).all()):
             found = tempered(found, self.power)
-        if part.any_known:
-            found = torch.where(part.free > 0, found, known_classes(part.known, found))
+        if part.any_given:
+            found = torch.where((part.given < 0).unsqueeze(-1), found, known_classes(part.given, found))
         return found * (1 - part.unknown).unsqueeze(-1) if part.any_unknown else found
 
 
@@ -439,7 +381,7 @@ def review_scores(part: Part, outcomes: Tensor, schedule: Schedule) -> Tensor:
         -1 where the label is known. In large tasks only the most doubtful queries count as those that are repaired.
     """
     placed, n_query = part.placed, part.placed.shape[1]
-    doubt, rows = 1 - outcomes.amax(-1), (part.known >= 0).unsqueeze(-1)
+    doubt, rows = 1 - outcomes.amax(-1), (part.given >= 0).unsqueeze(-1)
     others = doubt.topk(min(n_query, max(_MOST_PAIRS // n_query, 1))).indices  # [t, o]
     theirs = placed.gather(1, others.unsqueeze(-1).expand(-1, -1, placed.shape[-1]))
     directions = outcomes / outcomes.norm(dim=-1, keepdim=True).clamp_min(1e-30)
@@ -463,10 +405,6 @@ def stride(n_query: int) -> int:
 
 def powers(placed: Tensor, probabilities: Tensor, calibration: Calibration, schedule: Schedule) -> Tensor:
     """[t] the power of each task, from placed queries [t, q, d] and their probabilities [t, q, k]."""
-    if placed.shape[-1] <= schedule.few_features:
-        wanted = _expected_accuracy(placed, calibration.offsets.expand(len(placed), -1, -1), *schedule.one_shot_few)
-        logs = probabilities.clamp_min(torch.finfo(placed.dtype).tiny).log()
-        return power_for(logs, wanted, torch.full_like(logs[..., 0], 1 / logs.shape[1])).clamp_max(exp(_LOG_POWERS[1]))
     likelihood = calibration.log_likelihood(placed)
     # Two samples are S farther apart than a sample and the mean of its class, and all distances are less that bias.
     between = distances_between(placed) - calibration.scatter.view(-1, 1, 1)
@@ -504,46 +442,6 @@ def farther(lengths: Tensor, calibration: Calibration) -> Tensor:
     usual = calibration.noise / (2 * calibration.scatter.clamp_min(torch.finfo(mean.dtype).tiny))
     spread = torch.maximum((square - mean.square()).clamp_min(0).sqrt(), usual)
     return (mean - 2 * spread / total.clamp_min(1e-9).sqrt()).clamp_min(1).square()
-
-
-def _expected_accuracy(placed: Tensor, prototypes: Tensor, misfit: float, nothing: float) -> Tensor:
-    """[t] the accuracy that few features let expect, from placed queries [t, q, d] and prototypes [t, k, d].
-
-    ``misfit`` is the standard deviation of ln ρ of real classes from that of normal ones, ``nothing`` the prior
-    probability that θ is 1.
-    """
-    rows = torch.cat([placed, prototypes], 1)
-    rows = rows - rows.mean(1, keepdim=True)
-    shares = torch.linalg.eigvalsh(rows.mT @ rows).clamp_min(torch.finfo(rows.dtype).tiny)
-    directions = torch.special.entr(shares / shares.sum(-1, keepdim=True)).sum(-1).exp().round().int().tolist()
-    sizes = min(prototypes.shape[1], _SIMULATED_CLASSES), min(placed.shape[1], _SIMULATED_QUERIES)
-    centre, sd, accuracy = torch.stack([_simulated(number, *sizes) for number in directions], 1).to(placed)
-    variance, prior = sd.square() + misfit**2, torch.full_like(centre[0], (1 - nothing) / (_PARTS - 1))
-    prior[-1] = nothing
-    off = (_closeness(placed, prototypes)[0].unsqueeze(-1) - centre).square() / variance
-    return ((prior.log() - 0.5 * (off + variance.log())).softmax(-1) * accuracy).sum(-1)
-
-
-@lru_cache(maxsize=1024)
-def _simulated(n_directions: int, n_classes: int, n_query: int) -> Tensor:
-    """[3, θ] the mean and the standard deviation of ln ρ, and the accuracy of the nearest prototype."""
-    generator, found, sizes = torch.Generator().manual_seed(0), [], (n_classes, n_classes, n_query)
-    means, errors, own = (torch.randn(_SIMULATED, one, n_directions, generator=generator) for one in sizes)
-    labels = torch.arange(n_query) % n_classes
-    for part in torch.linspace(1 / _PARTS, 1, _PARTS).pow(1.7).tolist():  # more of the small ones: clear classes
-        between, within = (1 - part) ** 0.5 * means, part**0.5
-        ratio, nearest = _closeness(between[:, labels] + within * own, between + within * errors)
-        found.append(torch.stack([ratio.mean(), ratio.std(), (nearest == labels).float().mean()]))
-    return torch.stack(found, 1)
-
-
-def _closeness(placed: Tensor, prototypes: Tensor) -> tuple[Tensor, Tensor]:
-    """[t] ln ρ, and [t, q] the nearest prototype."""
-    rows, near = prototypes[:, :: stride(prototypes.shape[1])], squared_distances(placed, prototypes).min(-1)
-    others = squared_distances(rows, prototypes).topk(min(2, prototypes.shape[1]), largest=False).values[..., -1]
-    added = _NEAR * prototypes.var(1, unbiased=False).sum(-1, keepdim=True) + torch.finfo(placed.dtype).tiny
-    mine, theirs = ((one.clamp_min(0) + added).log().mean(-1) for one in (near.values, others))
-    return mine - theirs, near.indices
 
 
 def tempered(probabilities: Tensor, power: Tensor) -> Tensor:

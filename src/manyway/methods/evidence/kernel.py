@@ -74,8 +74,6 @@ def search(likelihood: Tensor, alphas: Tensor, terms: Tensor, parameters: Parame
         tol=float(parameters.tol),
         anneal_from=float(schedule.anneal_from),
         anneal_steps=len(schedule.annealing),
-        many_sharpness=float(schedule.many_classes_sharpness),
-        agreement_below=float(schedule.agreement_below),
         WIDTH=width,
         ROWS=rows,
         ALPHAS=triton.next_power_of_2(len(alphas)),
@@ -114,7 +112,7 @@ def _presence(mass, log_absent):
 @triton.jit(do_not_specialize=["max_iter", "anneal_steps"])
 def _search(
     likelihood_ptr, u_ptr, sums_ptr, alphas_ptr, normaliser_ptr, log_gammas_ptr, n_iter_ptr, converged_ptr,
-    n_query, n_classes, n_alphas, max_iter, tol, anneal_from, anneal_steps, many_sharpness, agreement_below,
+    n_query, n_classes, n_alphas, max_iter, tol, anneal_from, anneal_steps,
     WIDTH: tl.constexpr, ROWS: tl.constexpr, ALPHAS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     t = tl.program_id(0).to(tl.int64)
@@ -164,8 +162,8 @@ def _search(
         parts = mass / n_query
         effective = tl.exp(-tl.sum(tl.where(parts > 0, parts * tl.log(tl.maximum(parts, 1e-37)), 0.0), axis=0))
         if (done == anneal_steps) & (anneal_steps > 0):
-            agreement = 1 - effective / tl.minimum(n_query, n_classes)
-            sharp = tl.where(agreement < agreement_below, many_sharpness * 1.0, 1.0)
+            agreement = tl.maximum(1 - effective / tl.minimum(n_query, n_classes), 0.0)
+            sharp = 1.5 - 0.5 * agreement
         met = ((done > anneal_steps) & (moved < tol)).to(tl.int32)
         running = ((met == 0) & (done < anneal_steps + max_iter)).to(tl.int32)
         if running == 1:

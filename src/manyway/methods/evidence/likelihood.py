@@ -12,7 +12,6 @@ that search and post-processing need not know which one they have.
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
-from functools import reduce
 from typing import NamedTuple
 
 import torch
@@ -23,22 +22,19 @@ from manyway.methods.calibration.calibration import Calibration, squared_distanc
 
 
 class Linear(NamedTuple):
-    """ℓ of placed rows [b, d], up to a number per row: z·weights + biases, or what others of its kind say if higher."""
+    """ℓ of placed rows [b, d], up to a number per row: z·weights + biases."""
 
     weights: Tensor  # [d, k]
     biases: Tensor  # [k]
-    others: tuple[Linear, ...] = ()
 
     def scores(self, rows: Tensor, sharpness: float, addend: Tensor) -> Tensor:
         """[b, k] sharpness·ℓ + addend [k]."""
         scaled = rows if sharpness == 1 else rows * sharpness
-        found = torch.addmm(sharpness * self.biases + addend, scaled, self.weights)
-        return reduce(torch.maximum, (other.scores(rows, sharpness, addend) for other in self.others), found)
+        return torch.addmm(sharpness * self.biases + addend, scaled, self.weights)
 
     def of_classes(self, classes: Tensor) -> Linear:
         """The same for some classes [a]."""
-        others = tuple(other.of_classes(classes) for other in self.others)
-        return Linear(self.weights[:, classes], self.biases[classes], others)
+        return Linear(self.weights[:, classes], self.biases[classes])
 
 
 class Columns(NamedTuple):
@@ -85,8 +81,6 @@ class Distances:
     """The likelihood of features: distances to prototypes, as a calibration measures them."""
 
     calibration: Calibration
-    known_weight: float = 0.0  # what a query with a known label counts in its prototype
-    before: tuple[Calibration, ...] = ()  # the prototypes without such queries, where there are some
 
     @property
     def counts(self) -> Tensor:
@@ -101,33 +95,6 @@ class Distances:
     def of(self, placed: Tensor) -> Tensor:
         """[t, b, k] ℓ of placed rows."""
         return self.calibration.log_likelihood(placed)
-
-    def in_search(self, placed: Tensor, likelihood: Tensor) -> Tensor:
-        """[t, b, k] ℓ of placed rows as the search begins with it: the higher of ℓ with known queries and without.
-
-        A person is asked about queries at the edge of their class. Several of them move its prototype away from the
-        others, and a right answer could drive half of the class into a neighbour.
-        """
-        return reduce(torch.maximum, (before.log_likelihood(placed) for before in self.before), likelihood)
-
-    def with_samples(self, sums: Tensor, counts: Tensor, weight: float) -> Distances:
-        """The prototypes with further samples: ``counts`` [t, k] of them, which count ``weight`` each, sum to ``sums``.
-
-        Precision and scatter stay as they are: such samples were not drawn at random.
-        """
-        calibration = self.calibration
-        total = calibration.counts + weight * counts
-        offsets = calibration.offsets * calibration.counts.unsqueeze(-1) + weight * sums
-        return Distances(moved(calibration, offsets / total.unsqueeze(-1), total), weight, (calibration,))
-
-    def without_known(self, likelihood: Tensor, known: Tensor) -> Tensor:
-        """[t, b, k] the same where queries with known labels [t, b] are left out of what they have taught."""
-        calibration = self.calibration
-        scatter, factor = calibration.scatter.view(-1, 1, 1), -0.5 * calibration.precision.view(-1, 1, 1)
-        counts, own = calibration.counts.unsqueeze(1), known_classes(known, likelihood)
-        distances = likelihood / factor + scatter / counts
-        without = leave_one_out(distances, self.known_weight * own, counts, scatter).mul_(factor)
-        return torch.where(own > 0, without, likelihood)
 
     def totals(self, sums: Tensor, masses: Tensor) -> Tensor:
         """[t, g, k] Σ_q u_qg ℓ_qk up to a number per group, from Σ_q u_qg z_q [t, g, d] and Σ_q u_qg [t, g]."""
@@ -147,10 +114,9 @@ class Distances:
         return Updated(classes, prototypes / total.unsqueeze(-1), weights, total, scatter, precision)
 
     def linear(self) -> Linear:
-        """``in_search`` of the rows of the one task, as products."""
-        products = [of.linear() for of in (self.calibration, *self.before)]
-        own, *others = (Linear(weights[0], biases[0]) for weights, biases in products)
-        return own._replace(others=tuple(others))
+        """ℓ of the rows of the one task, as products."""
+        weights, biases = self.calibration.linear()
+        return Linear(weights[0], biases[0])
 
     def lengths(self, placed: Tensor) -> Tensor:
         """[t, b] distances of placed rows to the nearest prototype, relative to those of members that are left out.
@@ -193,12 +159,6 @@ class Scores:
 
     def of(self, placed: Tensor) -> Tensor:
         return placed
-
-    def in_search(self, placed: Tensor, likelihood: Tensor) -> Tensor:
-        return likelihood
-
-    def without_known(self, likelihood: Tensor, known: Tensor) -> Tensor:
-        return likelihood
 
     def totals(self, sums: Tensor, masses: Tensor) -> Tensor:
         return sums

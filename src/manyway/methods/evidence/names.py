@@ -21,8 +21,20 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
-from manyway.core import Scaling, Scalings, Tasks, apply, class_sums, count_labels, effective_number, extent_of, level
-from manyway.methods.calibration import Calibration, FirstStep, choose, learn_scaling, of_embeddings
+from manyway.core import (
+    Scaling,
+    Scalings,
+    Tasks,
+    apply,
+    class_sums,
+    count_labels,
+    dense,
+    effective_number,
+    extent_of,
+    level,
+    rowwise,
+)
+from manyway.methods.calibration import Calibration, Representation, learn_representation, learn_scaling
 from manyway.methods.evidence.likelihood import moved
 from manyway.methods.evidence.schedule import Parameters, Schedule
 
@@ -32,19 +44,12 @@ class Named:
     """Tasks whose classes have names."""
 
     tasks: Tasks  # scaled; where a class lacks examples, all names are further examples
-    scaling: Scaling | FirstStep  # of the queries
+    scaling: Scaling | Representation  # of the queries
     vectors: Tensor  # [t, k, d] the names, among the scaled items
     worth: Tensor  # [t] how many examples a name counts
     included: bool  # whether the names are among the examples
     alone: Tensor  # [t, k] whether a class has a name only, and others have examples
     schedule: Schedule
-
-    @property
-    def usual(self) -> Tensor:
-        """[t], or [1] for all tasks: whether features look like embeddings."""
-        if isinstance(self.scaling, FirstStep):
-            return self.scaling.usual
-        return torch.tensor([self.tasks.n_features > self.schedule.few_features], device=self.tasks.device)
 
     def with_names(self, calibration: Calibration, placed: Tensor) -> Calibration:
         """The calibration with prototypes that have taken in the names.
@@ -90,19 +95,27 @@ def named(tasks: Tasks, parameters: Parameters, proportions: Tensor) -> Named:
         nothing = tasks.query_table.new_zeros(len(tasks), 0, tasks.n_features)
         none = (nothing, nothing.sum((1, 2)), False, nothing, parameters.constants)
         if scale == "auto":
-            items = replace(items, pile=None)
-            step = choose(items, parameters.constants, parameters.metric)
-            return Named(step.apply(items), step, *none)
+            representation = learn_representation(items, parameters.constants)
+            return Named(represented(items, representation), representation, *none)
         scalings = learn_scaling(items, scale)
         return Named(apply(items, scalings), scalings.query, *none)
     vectors = vectors.expand(tasks.n_tasks, -1, -1)
-    if tasks.n_support and scale == "auto":  # names are embedded
-        scalings = Scalings.same(of_embeddings(items))
-    elif tasks.n_support:
+    if tasks.n_support and scale == "auto":
+        representation = learn_representation(items, parameters.constants)
+        return _named(represented(items, representation), vectors, representation, parameters.constants)
+    if tasks.n_support:
         scalings = learn_scaling(items, scale)
     else:
         scalings = Scalings.same(_without_examples(tasks, vectors, scale, proportions))
     return _named(apply(items, scalings), vectors, scalings.query, parameters.constants)
+
+
+def represented(tasks: Tasks, representation: Representation) -> Tasks:
+    """The tasks with all rows represented; the queries of a pile are represented when they are read."""
+    tasks = replace(tasks, pile=None)
+    if len(representation.power) < tasks.n_tasks or tasks.n_tasks == 1:  # one for all tasks
+        return rowwise(tasks, representation)
+    return dense(tasks, representation)
 
 
 def _without_examples(tasks: Tasks, vectors: Tensor, scale: str | None, proportions: Tensor) -> Scaling:
@@ -153,7 +166,7 @@ def _middle(mean: Tensor, vectors: Tensor, proportions: Tensor) -> Tensor:
     return mean - part * (proportions.unsqueeze(1) @ vectors - names)
 
 
-def _named(items: Tasks, vectors: Tensor, scaling: Scaling, schedule: Schedule) -> Named:
+def _named(items: Tasks, vectors: Tensor, scaling: Scaling | Representation, schedule: Schedule) -> Named:
     """From scaled items, the names [t, k, d] as they are, and the scaling of the items.
 
     Names get the same scaling with a middle of their own, their mean weighted by the number of examples of each class.
@@ -166,9 +179,11 @@ def _named(items: Tasks, vectors: Tensor, scaling: Scaling, schedule: Schedule) 
     """
     counts = count_labels(items.support_labels, items.n_classes).to(vectors)
     weights = counts if items.n_support else counts + 1
-    curved = scaling.curved(vectors)
-    middle = (weights.unsqueeze(-1) * curved).sum(1, keepdim=True) / weights.sum(-1).view(-1, 1, 1)
-    vectors = replace(scaling, curve=None, middle=middle)(curved)
+    if isinstance(scaling, Representation):
+        shifted = _shifted(scaling, _weighted_mean(vectors, weights))
+        vectors = replace(shifted, middle=_weighted_mean(shifted.curved(vectors), weights))(vectors)
+    else:
+        vectors = replace(scaling, middle=_weighted_mean(scaling.curved(vectors), weights))(vectors)
     worth = torch.ones(len(vectors), dtype=vectors.dtype, device=vectors.device)
     if items.n_support:
         sums = class_sums(items)[0].expand(items.n_tasks, -1, -1)  # [t, k, d]; 0 where a class has no example
@@ -182,6 +197,21 @@ def _named(items: Tasks, vectors: Tensor, scaling: Scaling, schedule: Schedule) 
         labels = torch.cat([items.support_labels, classes], 1)
         items = items.with_rows(torch.cat([items.support, vectors], 1), items.query, support_labels=labels)
     return Named(items, scaling, vectors, worth, included, alone, schedule)
+
+
+def _weighted_mean(vectors: Tensor, weights: Tensor) -> Tensor:
+    """[t, 1, d] of vectors [t, k, d] with weights [t, k]."""
+    return (weights.unsqueeze(-1) * vectors).sum(1, keepdim=True) / weights.sum(-1).view(-1, 1, 1)
+
+
+def _shifted(representation: Representation, mean: Tensor) -> Representation:
+    """The representation of names whose mean is given, [t, 1, d]: its power counts from as far below as that of items.
+
+    Names lie apart from items, so that a power that counted from the lowest item would depend on how far.
+    """
+    middle = representation.middle
+    above_lowest = middle.abs().pow(1 / representation.power).copysign(middle)
+    return replace(representation, lowest=mean - above_lowest)
 
 
 def _worth(items: Tasks, sums: Tensor, counts: Tensor, vectors: Tensor, schedule: Schedule) -> Tensor:

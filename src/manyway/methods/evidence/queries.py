@@ -35,16 +35,18 @@ _LEAST_COUNTED = 1e-3  # so that classes have a count where all queries are unkn
 class Part:
     """Some queries of t tasks, as the steps before and after the search see them.
 
-    Labels may be known for some queries. Their assignments are fixed, and what they say about their class is in the
-    likelihood already (``Likelihood.with_samples``).
+    Labels may be known for some queries. Where one contradicts what the batch says without it, the assignments of all
+    known queries of the task are fixed (``known``); elsewhere they are no news to the other queries.
     """
 
     placed: Tensor  # [t, b, d]
     first: int  # the number of the first one
-    known: Tensor  # [t, b] known labels, -1 for the others
+    given: Tensor  # [t, b] known labels, -1 for the others
+    known: Tensor  # [t, b] the same in tasks in which they are news; -1 elsewhere
     unknown: Tensor  # [t, b] the probability to be unknown
     assign: Callable[[], Tensor]  # makes the last assignments [t, b, k]
     of: Likelihood
+    any_given: bool
     any_known: bool
     any_unknown: bool
 
@@ -66,19 +68,19 @@ class Part:
     def members(self, slopes: Slopes) -> Tensor:
         """[t, b, k] the assignments as if no label were known.
 
-        A query with a known label is assigned once more by its likelihoods, without its own part in the prototype of
-        its class, and by the slopes of the prior. The other queries keep their assignments. Groups are judged by these:
-        a person who names one query of a group names the group.
+        A query with a known label is assigned once more by its likelihoods and by the slopes of the prior. The other
+        queries keep their assignments. Groups are judged by these: a person who names one query of a group names the
+        group.
         """
         if not self.any_known:
             return self.u
-        likelihood = self.of.without_known(self.likelihood, self.known)
-        return torch.where(self.free > 0, self.u, slopes.add_to(likelihood, remainders(self.u)).softmax(-1))
+        free = slopes.add_to(self.likelihood.clone(), remainders(self.u)).softmax(-1)
+        return torch.where(self.free > 0, self.u, free)
 
     def every(self, stride: int) -> "Part":
         """The part that has every so many of all queries."""
         rows = slice(-self.first % stride, None, stride)
-        cut = {name: getattr(self, name)[:, rows] for name in ("placed", "known", "unknown")}
+        cut = {name: getattr(self, name)[:, rows] for name in ("placed", "given", "known", "unknown")}
         return replace(self, **cut, assign=lambda: self.u[:, rows])
 
 
@@ -100,22 +102,23 @@ class Held(ABC):
     presence: Presence  # what the last assignments say about the number of queries of each class
 
     def __init__(self, tasks: Tasks, of: Likelihood, parameters: Parameters) -> None:
-        self.known, self.any_known = tasks.known_labels, tasks.any_known  # [t, q] known labels, -1 for the others
+        self.given = tasks.known_labels  # [t, q] known labels, -1 for the others
+        self.any_given = tasks.any_known
         self.of, self.parameters, self.n_query = of, parameters, tasks.n_query
 
     @property
-    def known_classes(self) -> Tensor:
+    def given_classes(self) -> Tensor:
         """[t, k] whether a query is known to be of the class."""
         n_classes = self.of.counts.shape[1]
-        found = torch.zeros(len(self.known), n_classes + 1, dtype=torch.bool, device=self.known.device)
-        return found.scatter_(1, self.known.remainder(n_classes + 1), True)[:, :-1]  # -1 is the column that goes
+        found = torch.zeros(len(self.given), n_classes + 1, dtype=torch.bool, device=self.given.device)
+        return found.scatter_(1, self.given.remainder(n_classes + 1), True)[:, :-1]  # -1 is the column that goes
 
     @abstractmethod
     def each(self, work: Callable[[Part], Any]) -> Any:
         """The sum of the work over all parts."""
 
 
-def sample(queries: Held, stride: int, also: Callable[[Part], Tensor] = attrgetter("known")) -> tuple[Tensor, Tensor]:
+def sample(queries: Held, stride: int, also: Callable[[Part], Tensor] = attrgetter("given")) -> tuple[Tensor, Tensor]:
     """Every so many placed queries [t, n, d], and what ``also`` makes of them [t, n, …]: their known labels.
 
     Steps that compare queries with each other need memory for pairs, and look at a sample: rows 0, stride, 2·stride, …
@@ -151,7 +154,18 @@ class InMemory(Held):
     def __init__(self, placed: Tensor, tasks: Tasks, likelihood: Likelihood, parameters: Parameters) -> None:
         super().__init__(tasks, likelihood, parameters)
         unknown = placed.new_zeros(1, 1).expand(placed.shape[:2])
-        self.part = Part(placed, 0, self.known, unknown, lambda: self.u, likelihood, self.any_known, False)
+        self.part = Part(
+            placed=placed,
+            first=0,
+            given=self.given,
+            known=torch.full_like(self.given, -1),
+            unknown=unknown,
+            assign=lambda: self.u,
+            of=likelihood,
+            any_given=self.any_given,
+            any_known=False,
+            any_unknown=False,
+        )
         self.counted: Tensor | float = 1.0
         self._take(placed[..., :0])  # [t, q, k] after the search
 
@@ -161,16 +175,13 @@ class InMemory(Held):
     def weigh(self, judge: Judge) -> None:
         """Let queries count in the search as much as they are members of classes."""
         part = self.part
-        part.unknown = judge(part.placed, 0).masked_fill(part.known >= 0, 0)
+        part.unknown = judge(part.placed, 0).masked_fill(part.given >= 0, 0)
         part.any_unknown = True
         self.counted = counted(part.unknown).unsqueeze(-1)
 
     def search(self, prior: Concentrations, *, with_terms: bool = False) -> Found[Dense]:
-        """Assign all queries."""
-        part, likelihood = self.part, self.of.in_search(self.part.placed, self.part.likelihood)
-        if self.any_known:
-            likelihood = excluded(likelihood, part.known)
-        queries = Dense.of(likelihood, self.counted)
+        """Assign all queries, as if no label were known."""
+        queries = Dense.of(self.part.likelihood, self.counted)
         if with_terms:
             found = search(queries, prior, self.parameters, with_terms=True)
         else:
@@ -178,19 +189,26 @@ class InMemory(Held):
         self._take(found.queries.u)
         return found
 
-    def assign_singly(self, which: Tensor) -> None:
-        """In these tasks [t], assign every query by its likelihoods alone."""
-        if bool(which.any()):
-            singly = self.part.likelihood.softmax(-1) * self.counted
-            self._take(torch.where(which.view(-1, 1, 1), singly, self.u))
+    def fix(self, which: Tensor, prior: Concentrations) -> Found[Dense]:
+        """In these tasks [t], fix the assignments of queries with known labels, and search on."""
+        part = self.part
+        part.known = self.given.masked_fill(~which.unsqueeze(-1), -1)
+        part.any_known = True
+        own = known_classes(part.known, self.u)
+        self._take(torch.where(part.free > 0, self.u, own))
+        return self._resumed(part.likelihood, self.presence, prior)
 
     def resume(self, updated: Updated, presence: Presence, prior: Concentrations) -> Found[Dense]:
         """Search on from the present assignments with updated prototypes, in tasks with a known label."""
         part = self.part
-        likelihood = excluded(updated(part.placed, self.u, part.free, part.likelihood), part.known)
-        queries = replace(Dense.of(likelihood, self.counted), u=self.u.clone())
+        return self._resumed(updated(part.placed, self.u, part.free, part.likelihood), presence, prior)
+
+    def _resumed(self, likelihood: Tensor, presence: Presence, prior: Concentrations) -> Found[Dense]:
+        """Search on from the present assignments with other likelihoods [t, q, k], in tasks with a known label."""
+        known = self.part.known
+        queries = replace(Dense.of(excluded(likelihood, known), self.counted), u=self.u.clone())
         found = resume(queries, presence, prior, self.parameters)
-        some = (part.known >= 0).any(1)  # tasks without a known query keep what was found
+        some = (known >= 0).any(1)  # the others keep what was found
         self._take(torch.where(some.view(-1, 1, 1), found.queries.u, self.u))
         return Found(found.queries, found.n_iter * some, found.converged)
 

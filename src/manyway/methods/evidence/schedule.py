@@ -25,7 +25,7 @@ from manyway.methods.evidence.prior import Concentrations
 from manyway.methods.scores.constants import ScoreConstants
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Schedule(ScoreConstants, Counting, Constants):
     """The constants of calibration, search and post-processing, and of which classes occur (``Counting``)."""
 
@@ -39,16 +39,8 @@ class Schedule(ScoreConstants, Counting, Constants):
     # ln of the usual power of queries without partners: a + b ln c for the mean probability c of their labels, between
     # the last two values. Chosen on one half of the classes of five sets.
     one_shot_alone: tuple[float, float, float, float] = (0.4, 0.8, -0.35, 0.1)
-    # With few features: the standard deviation of ln ρ from that of normal classes, and the prior probability that
-    # classes do not differ; see `groups`. Of 83 cells of 64 tables of KEEL and R claims are more than 10 points too
-    # high in 12, with a probability of one half in 20, and 56 by a formula without the number of classes. In the suite
-    # any-features, whose classes differ, they are 25 too low, with one half 18. Being too unsure is the lesser fault.
-    one_shot_few: tuple[float, float] = (0.05, 0.7)
 
     # --- Known labels and names of classes ---
-    # A query with a known label counts this much of an example in its prototype: a person is asked about doubtful
-    # queries, which lie at the edge of their class.
-    known_weight: float = 0.5
     # A name counts as many examples as its error says, at most this number and at least one divided by it: beyond that
     # the estimate of the number is mostly its own error.
     most_name_worth: float = 8.0
@@ -65,16 +57,6 @@ class Schedule(ScoreConstants, Counting, Constants):
     anneal_from: float = 0.35
     # Number of updates in which the sharpness rises to 1.
     anneal_steps: int = 15
-    # Where queries agree less than this (see `agreement`), many classes are present: each class has few queries, and
-    # neighbours of another class mislead more than they help. The search then uses sharper likelihoods throughout.
-    agreement_below: float = 2 / 3
-    many_classes_sharpness: float = 1.5
-    # Where there are as many queries per possible class as the first value says, many classes are present, and the
-    # evidence for unequal proportions is below the second value, each query is assigned by itself: with few classes,
-    # the errors of prototypes look like proportions. Third: updates without sharpness before that evidence is computed.
-    queries_per_class: float = 8.0
-    proportions_gain: float = 0.6
-    trial_steps: int = 5
     # The values of α that are tried: so many, from the lower of these two (the second is for αK) to the third. They
     # reach from almost one class per task to equal proportions of all classes.
     n_alphas: int = 24
@@ -142,10 +124,10 @@ class Schedule(ScoreConstants, Counting, Constants):
     def sharpness(self, masses: Tensor) -> Tensor:
         """[t] the sharpness of the iterations, given the expected class counts [t, k] after annealing.
 
-        1, and ``many_classes_sharpness`` where the agreement is below ``agreement_below``.
+        1 where queries agree on few classes, up to 1½ where they do not: then each class has few queries, and
+        neighbours of another class mislead more than they help.
         """
-        sharper = agreement(masses) < self.agreement_below
-        return masses.new_ones(len(masses)).masked_fill_(sharper, self.many_classes_sharpness)
+        return 1 + 0.5 * (1 - agreement(masses))
 
 
 def agreement(masses: Tensor) -> Tensor:
@@ -163,7 +145,7 @@ class Parameters:
 
     precision: float | None = None  # positive; None: τ is learned from the support
     metric: bool = True
-    likelihood: Literal["auto", "metric", "logistic"] | None = None
+    likelihood: Literal["auto", "metric", "logistic"] = "metric"
     temperature: float | None = None
     concentration: float | None = None
     update_prototypes: bool = True

@@ -37,12 +37,20 @@ from torch import Tensor
 from manyway.core import Answered, Pile, Reading, Scaling, Solution, Sums, Tasks, class_sums
 from manyway.core.arguments import checks_arguments
 from manyway.errors import InputError
-from manyway.methods.calibration import Calibration, Finish, FirstStep, calibrate, calibrate_and_place, doubted, tuned
+from manyway.methods.calibration import (
+    Calibration,
+    Finish,
+    Representation,
+    calibrate,
+    calibrate_and_place,
+    doubted,
+    tuned,
+)
 from manyway.methods.calibration.scaling import QUERY_DEPENDENT
 from manyway.methods.evidence import groups as grouping
 from manyway.methods.evidence.blocks import InBlocks
-from manyway.methods.evidence.groups import Groups, Probabilities, is_one_shot
-from manyway.methods.evidence.likelihood import Distances, Likelihood, Scores, known_classes
+from manyway.methods.evidence.groups import GroupPosterior, Groups, Probabilities, is_one_shot
+from manyway.methods.evidence.likelihood import Distances, Likelihood, Scores
 from manyway.methods.evidence.names import Named, guesses, log_probability, named
 from manyway.methods.evidence.queries import InMemory, Part, excluded, sample
 from manyway.methods.evidence.schedule import Parameters
@@ -67,7 +75,7 @@ def evidence(
     *,
     precision: float | None = None,
     metric: bool = True,
-    likelihood: Literal["auto", "metric", "logistic"] | None = None,
+    likelihood: Literal["auto", "metric", "logistic"] = "metric",
     temperature: float | None = None,
     concentration: float | None = None,
     update_prototypes: bool = True,
@@ -95,8 +103,8 @@ def evidence(
     u, and then u_qk = softmax_k(ℓ_qk + the derivative of the prior's terms). With a small α few classes are present;
     with a large α labels are those of the nearest prototypes. Prototypes stay fixed during the search.
 
-    The search begins with annealed likelihoods, so that queries agree on classes before each one is certain. Two
-    further rules of the schedule apply where many classes are present. Final probabilities are computed with ℓ itself.
+    The search begins with annealed likelihoods, so that queries agree on classes before each one is certain, and it
+    sharpens them where many classes are present. Final probabilities are computed with ℓ itself.
 
     Parameters
     ----------
@@ -108,10 +116,9 @@ def evidence(
     metric : bool, default=True
         Whether distances are measured in a metric that is learned from the support: directions in which samples of one
         class differ much count less. It needs two examples of some class.
-    likelihood : {"auto", "metric", "logistic"} or None, default=None
+    likelihood : {"auto", "metric", "logistic"}, default="metric"
         "metric": prototypes are class means. "logistic": they are tuned by logistic regression on the examples. "auto",
-        about three times the time: tuned where left-out examples gain by it, every class has five, and no query is
-        unknown. None: "auto" with at most 64 features, which take little time, else "metric".
+        about three times the time: tuned where left-out examples gain by it and no query is unknown.
     temperature : float or None, default=None
         T, which divides the logits before a softmax. For scores; by default labelled scores or the batch itself say it.
     concentration : float or None, default=None
@@ -132,8 +139,8 @@ def evidence(
     tol : float, default=0.01
         A task stops when an iteration changes less than this. What changes are the assignments u.
     scale : {"auto", "rcl2", "cl2", "tcl2", "l2", "range", "power", "white"} or None, default="auto"
-        Feature transform; None uses the features as they are. "auto": as they are, rows of unit length, columns divided
-        by their scale, or both, as the support says; see ``manyway.methods.calibration.first_step``.
+        Feature transform; None uses the features as they are. "auto": as the support says; see
+        ``manyway.methods.calibration.representation``.
     schedule : mapping of str to object or None, default=None
         Other values for constants of the method, by name; see ``manyway.methods.evidence.schedule``. For research.
     prepared : Learned or None, default=None
@@ -190,7 +197,7 @@ def label(tasks: Tasks, learned: Learned | None, parameters: Parameters, with_ob
     Returns
     -------
     Solution
-        Queries with known labels enter the means of their classes with the weight ``known_weight`` before the search.
+        Known labels are kept. Where they contradict what the batch says without them, it is searched once more.
     """
     if tasks.scores:
         return label_scores(tasks, of_scores(parameters, with_objective))
@@ -200,15 +207,11 @@ def label(tasks: Tasks, learned: Learned | None, parameters: Parameters, with_ob
         placed = learned.place(tasks)
     likelihood = Distances(learned.calibration)
     queries = hold(tasks, placed, likelihood, parameters)
-    if queries.any_known:
-        sums, counts = (one.to(likelihood.counts) for one in queries.each(sum_known).values)
-        likelihood = likelihood.with_samples(sums, counts, parameters.constants.known_weight)
-        queries = hold(tasks, placed, likelihood, parameters)
     more: dict[str, Any] = {}
     if isinstance(queries, InMemory):
         more["make_prototypes"] = lambda: learned.prototypes(tasks, queries)
-    if isinstance(learned.scaling, FirstStep):
-        more["learned"] = {"first_step": learned.scaling.way}
+    if isinstance(learned.scaling, Representation):
+        more["learned"] = learned.scaling.learned
     return find(queries, one_shot=learned.one_shot, with_objective=with_objective, **more)
 
 
@@ -242,7 +245,7 @@ def find(queries: Queries, *, one_shot: bool = False, with_objective: bool = Fal
     -------
     Solution
     """
-    likelihood, parameters, some_known = queries.of, queries.parameters, queries.known_classes
+    likelihood, parameters, given_classes = queries.of, queries.parameters, queries.given_classes
     schedule = parameters.constants
     judges = (judged(queries, one_shot),) if parameters.open_set else ()
     in_blocks = isinstance(queries, InBlocks)
@@ -250,26 +253,29 @@ def find(queries: Queries, *, one_shot: bool = False, with_objective: bool = Fal
 
     found = queries.search(prior, with_terms=with_objective)
     n_iter, converged = found.n_iter, found.converged
-    single = grouping.single_queries(queries)
-    queries.assign_singly(single)
-    groups = Groups.of(queries, prior, single)
-    updates = parameters.update_prototypes and groups.updated.classes.shape[1]
-    if queries.any_known and updates and not one_shot:
-        # Known queries tell which groups are right, so that the search can go on with updated prototypes. With one
-        # sample per class it must not: a prototype is then mostly queries, and those of a wrong group stay in it.
-        again = queries.resume(groups.updated, groups.presence, prior)
-        n_iter = n_iter + again.n_iter
-        converged = torch.where(again.n_iter > 0, again.converged, converged)
-        groups = Groups.of(queries, prior, single)
-
-    posterior = groups.posterior(likelihood, some_known, parameters)
-    answer = Probabilities(groups.slopes, groups.updated, posterior, likelihood.counts.new_ones(1, 1, 1))
+    groups = Groups.of(queries, prior)
+    posterior = groups.posterior(likelihood, torch.zeros_like(given_classes), parameters)
+    if queries.any_given:
+        contradicted = queries.each(partial(_contradictions, groups, posterior)).values[0] > 0
+        if bool(contradicted.any()):
+            again = queries.fix(contradicted, prior)
+            groups = Groups.of(queries, prior, fixed=True)
+            if parameters.update_prototypes and groups.updated.classes.shape[1] and not one_shot:
+                # Known queries tell which groups are right, so that the search can go on with updated prototypes. With
+                # one sample per class it must not: a prototype is then mostly queries, and those of a wrong group stay.
+                queries.resume(groups.updated, groups.presence, prior)
+                groups = Groups.of(queries, prior, fixed=True)
+            n_iter = n_iter + again.n_iter
+            converged = torch.where(again.n_iter > 0, again.converged, converged)
+            known = given_classes & contradicted.unsqueeze(-1)
+            posterior = groups.posterior(likelihood, known, parameters)
+    answer = Probabilities.plain(groups, posterior)
     if not parameters.precision and isinstance(likelihood, Distances):
         calibration = likelihood.calibration
         power = calibration.power / grouping.farther(groups.lengths, calibration)
         if one_shot:
             placed, found_there = sample(queries, grouping.stride(queries.n_query), answer)
-            power = grouping.powers(placed, found_there, calibration, schedule)
+            power = calibration.power * grouping.powers(placed, found_there, calibration, schedule)
         answer = replace(answer, power=power.view(-1, 1, 1))
 
     present = groups.presence.present
@@ -278,7 +284,7 @@ def find(queries: Queries, *, one_shot: bool = False, with_objective: bool = Fal
         more["unknown_medoids"] = groups_of_unknown.medoids
     answering = partial(_answers, answer, finds)
     answers = answering if in_blocks else cache(answering)
-    at_least = torch.zeros_like(present).masked_fill(some_known, 1)
+    at_least = torch.zeros_like(present).masked_fill(given_classes, 1)
     more["make_presence"] = lambda: torch.maximum(posterior.presence(present), at_least)
     more["make_copies"], more["counting"] = (lambda: grouping.copies(queries, schedule, one_shot)), schedule
     more["learned"] = {**likelihood.learned, **more.get("learned", {})}
@@ -302,14 +308,14 @@ def judged(queries: Queries, one_shot: bool) -> UnknownPosterior:
     likelihood, n_classes = queries.of, queries.of.counts.shape[1]
     stride = judged_stride(queries.n_query, n_classes)
     placed, known = sample(queries, stride)
-    closed = likelihood.in_search(placed, likelihood.of(placed))
-    if queries.any_known:
+    closed = likelihood.of(placed)
+    if queries.any_given:
         closed = excluded(closed, known)
     parameters = queries.parameters
     schedule, prior = parameters.constants, parameters.prior(placed.shape[1], likelihood.counts)
     assigned = fused_search(Dense.of(closed), prior, parameters).queries.u
     if isinstance(likelihood, Distances):
-        posterior = judge(placed, assigned, likelihood.calibration, stride, schedule, one_shot)
+        posterior = judge(placed, assigned, likelihood.calibration.unshrunk(), stride, schedule, one_shot)
     else:
         posterior = judge_scores(placed, assigned, stride, schedule)
     queries.weigh(posterior.unknown)
@@ -348,10 +354,11 @@ def hold(tasks: Tasks, placed: Tensor | Pile, likelihood: Likelihood, parameters
     return InMemory(placed, tasks, likelihood, parameters)
 
 
-def sum_known(part: Part) -> Sums:
-    """Σ z [t, k, d] of the queries with a known label, and their number [t, k]."""
-    own = known_classes(part.known, part.placed.new_zeros(1, 1, part.of.counts.shape[1]))
-    return Sums((own.mT @ part.placed, own.sum(1)))
+def _contradictions(groups: Groups, posterior: GroupPosterior, part: Part) -> Sums:
+    """The work that counts the known labels [t] which the batch without them does not say."""
+    answer = Probabilities.plain(groups, posterior)
+    labels = answer.searched(part).argmax(-1)
+    return Sums((((part.given >= 0) & (labels != part.given)).sum(1),))
 
 
 @dataclass(frozen=True, eq=False)
@@ -362,7 +369,7 @@ class Learned:
     """
 
     scaled: Tasks  # with the support, and with names as examples where a class has no other
-    scaling: Scaling | FirstStep  # of the queries
+    scaling: Scaling | Representation  # of the queries
     calibration: Calibration
     one_shot: bool  # whether no class had two samples
 
@@ -370,11 +377,6 @@ class Learned:
     def precision(self) -> Tensor:
         """[t] τ."""
         return self.calibration.precision
-
-    @property
-    def transform(self) -> str:
-        """What is done to the features of the first task; see ``manyway.methods.calibration.first_step``."""
-        return self.scaling.names[0] if isinstance(self.scaling, FirstStep) else "as `scale` says"
 
     def place(self, tasks: Tasks) -> Tensor | Pile:
         """The queries, scaled and placed."""
@@ -387,12 +389,11 @@ class Learned:
 
             (Σ_s y_sk z_s + Σ_q a_qk z_q) / (n_k + Σ_q a_qk),
 
-        where a is u times the weight of queries, and ``known_weight`` for a query that is known to be of the class.
+        where a is u times the weight of queries.
         """
         part, parameters = queries.part, queries.parameters
-        taken = part.u * grouping.query_weights(queries.presence.masses).unsqueeze(1) * part.free
+        taken = part.u * grouping.query_weights(queries.presence.masses).unsqueeze(1)
         taken = taken * float(parameters.update_prototypes)
-        taken = taken + parameters.constants.known_weight * known_classes(part.known, taken)
         sums, counts = class_sums(self.scaled)
         return (sums + taken.mT @ self.scaling(tasks.query)) / (counts + taken.sum(1)).unsqueeze(-1)
 
@@ -418,11 +419,18 @@ def _learned(found: Named, parameters: Parameters) -> Learned:
 
 
 def _with_power(found: Named, calibration: Calibration, names: Tensor, parameters: Parameters) -> Learned:
-    """What was learned, with placed names [t, k, d]; answers are less sure unless features look like embeddings."""
-    power = torch.where(found.usual, 1.0, doubted(calibration.examples, parameters.constants))
-    clumped = calibration.clumped.masked_fill(found.usual, 0)
-    calibration = found.with_names(replace(calibration, power=power, clumped=clumped), names)
-    return Learned(found.tasks, found.scaling, calibration, is_one_shot(found.tasks))
+    """What was learned, with placed names [t, k, d]."""
+    one_shot = is_one_shot(found.tasks)
+    power = torch.ones_like(calibration.precision) if one_shot else doubted(calibration.examples, parameters.constants)
+    if isinstance(found.scaling, Representation):
+        if one_shot:  # one example in few columns may be anywhere in its class
+            columns = found.scaling.columns.flatten().square()
+            power = columns / (columns + parameters.constants.few_columns**2)
+        # Where the length of rows says little (h near 1), a little of ρ costs much.
+        clumped = calibration.clumped * (1 - found.scaling.shortening.flatten())
+        calibration = replace(calibration, clumped=clumped)
+    calibration = found.with_names(replace(calibration, power=power), names)
+    return Learned(found.tasks, found.scaling, calibration, one_shot)
 
 
 def finishing(found: Named, parameters: Parameters) -> Finish | None:
@@ -431,17 +439,16 @@ def finishing(found: Named, parameters: Parameters) -> Finish | None:
     Tuned prototypes are not in the middle of their classes, which tells unknown queries.
     """
     tasks, constants = found.tasks, parameters.constants
-    likelihood = parameters.likelihood or ("auto" if tasks.n_features <= constants.few_features else "metric")
+    likelihood = parameters.likelihood
     if is_one_shot(tasks) or parameters.precision or found.vectors.shape[1]:
         return None
-    many = tasks.n_support >= constants.tuning_examples * tasks.n_classes
-    tune = likelihood == "logistic" or (likelihood == "auto" and many and not parameters.open_set)
-    measure = parameters.open_set and not bool(found.usual.all())
+    tune = likelihood == "logistic" or (likelihood == "auto" and not parameters.open_set)
+    measure = parameters.open_set
 
     def finish(calibration: Calibration, tasks: Tasks) -> Calibration:
         shrunk, always = calibration.shrunk(constants), likelihood == "logistic"
         if measure:
-            shrunk = replace(shrunk, clumped=clumping(shrunk, tasks, constants))
+            shrunk = replace(shrunk, clumped=clumping(calibration, tasks, constants))
         return tuned(shrunk, calibration.offsets, tasks, constants, always) if tune else shrunk
 
     return finish
@@ -465,7 +472,7 @@ def learn_and_place(tasks: Tasks, found: Named, parameters: Parameters) -> tuple
 
 def place_once(tasks: Tasks, open_set: bool = False) -> Placed:
     """What is learned of one batch in memory that is labelled again and again, with more known labels each time."""
-    parameters = Parameters(likelihood="auto", open_set=open_set)
+    parameters = Parameters(open_set=open_set)
     learned, placed = learn_and_place(tasks, scaled(tasks, parameters), parameters)
     assert isinstance(placed, Tensor)
     return Placed(learned.scaled, learned.scaling, learned.calibration, learned.one_shot, placed)

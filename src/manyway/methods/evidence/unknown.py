@@ -340,8 +340,7 @@ class Scales:
         errors, (n_classes, n_features) = (1 / calibration.counts).mean(-1, keepdim=True), calibration.offsets.shape[1:]
         number = (calibration.examples - 1).clamp_min(0).sum(-1, keepdim=True)
         number = torch.where(number > 0, number, n_classes)
-        doubt = schedule.few_features_doubt if n_features <= schedule.few_features else 0.0
-        noise = torch.maximum(noise, scatter * sqrt(2 / n_features)) * (1 + doubt / number)
+        noise = torch.maximum(noise, scatter * sqrt(2 / n_features)) * (1 + schedule.doubtful_examples / (2 * number))
         excess = (apart.unsqueeze(-1) - 2 * errors * scatter).clamp_min(0)
         distinct = (excess / (noise * (1 + errors)).clamp_min(torch.finfo(excess.dtype).tiny)).clamp_max(1)
         return Scales(scatter, noise, excess, distinct, number, schedule)

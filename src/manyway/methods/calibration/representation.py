@@ -1,0 +1,249 @@
+"""The representation z of a row x: what is compared. It is learned from the support, for each task.
+
+    y_j = (x_j − a_j)^p                       a_j the lowest value of column j; p between ⅝ and 1
+    v_j = (y_j − m_j) / σ_j                   m the middle of the classes, σ_j the scale of the column
+    z   = v (‖v‖² / N)^(−h/2)                 N the effective number of columns, h = N / (N + 8)
+
+**Power.** Features that pile up at their lowest value, such as counts or the outputs of a rectifier, have long upper
+tails, in which single large values would decide. p = 1 − ⅜ min(1, g/2), where g is the mean skewness of the columns: 0
+for symmetric columns, 2 for exponential ones. A value below a_j keeps its sign.
+
+**Middle.** The mean of the class means, in which a class counts 1/(1 + d_k²/d²): d_k is its distance from the middle
+and d² the median of d_k². So one far class neither moves the middle nor widens the scales.
+
+**Scales.** Column j has the variance o_j over all examples, with m degrees of freedom, and the variance s_j within
+classes, with f. The second is what counts, but few examples give both mostly by chance. So
+
+    ln σ_j² = l + κ_j (ln o_j − l) + λ (e_j − ē),    e_j = ln(s_j / o_j),    l the mean of ln o,
+    κ_j = w / (w + c_j),    w = max(0, var(ln o) − c̄),    λ = max(0, 1 − ψ'(f/2) / var(e)),
+
+where c_j = ψ'(m/2) max(1, (kurtosis_j − 1)/2) is the variance of ln o_j by chance alone: the columns themselves say how
+much their scales can be trusted (empirical Bayes, as for the variances of genes in Smyth, 2004). Where they differ no
+more than by chance, all columns have one scale. With one example per class λ is 0.
+
+**Length.** Of many independent columns, as embeddings have them, the length of a row says little about its class, and
+z has nearly unit length (h near 1). Of few columns the length is part of what they say (h near 0). Two of n
+examples in N independent columns have E (v_i·v_j)² = (E ‖v‖²)² (1/N + 1/(n − 1)²), the second because they are relative
+to their own middle; N follows from the means over all pairs.
+
+Another unit of all columns, or another zero of any, changes nothing. Where the units of columns differ, others change
+little.
+
+References: Smyth, "Linear models and empirical Bayes methods for assessing differential expression in microarray
+experiments", Statistical Applications in Genetics and Molecular Biology, 2004.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields
+
+import torch
+from torch import Tensor
+
+from manyway.core import Tasks, class_sums
+from manyway.methods.calibration.constants import Constants
+from manyway.methods.calibration.metric import rows_of
+
+_MOST_ROWS = 512  # evenly spaced examples that show how columns are distributed
+_MOST_COMPARED = 128  # of these, in pairs
+_ROUNDS = 3  # in which middle, scales and the weights of classes are brought into agreement
+_ROUNDING = 4  # a standard deviation of so many last digits of the middle is none
+_CONSTANT = 1e-10  # a part of a variance that is none, but for rounding
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Representation:
+    """What is done to every row of t tasks; one row of each tensor serves all tasks with the same support."""
+
+    lowest: Tensor  # [t, 1, d] a
+    power: Tensor  # [t, 1, 1] p
+    middle: Tensor  # [t, 1, d] m
+    weights: Tensor  # [t, 1, d] 1/σ; 0 for a constant column
+    columns: Tensor  # [t, 1, 1] N
+    shortening: Tensor  # [t, 1, 1] h
+
+    def __call__(self, rows: Tensor) -> Tensor:
+        """[t, n, d] z, from rows [t, n, d]; or [n, d] from [n, d] where there is one task."""
+        if rows.ndim == 2:
+            return self(rows.unsqueeze(0)).squeeze(0)
+        scaled = (self.curved(rows) - self.middle) * self.weights
+        squares = scaled.square().sum(-1, keepdim=True) / self.columns
+        tiny = torch.finfo(rows.dtype).tiny
+        return scaled * squares.clamp_min(tiny).pow(-0.5 * self.shortening)
+
+    @property
+    def learned(self) -> dict[str, Tensor]:
+        """What is worth telling, a number per task [t] each."""
+        return {
+            "power": self.power.flatten(),
+            "columns": self.columns.flatten(),
+            "shortening": self.shortening.flatten(),
+        }
+
+    def curved(self, rows: Tensor) -> Tensor:
+        """[t, n, d] y, from rows [t, n, d]."""
+        return _raised(rows - self.lowest, self.power)
+
+    def __getitem__(self, which: slice | Tensor) -> Representation:
+        return Representation(**{one.name: getattr(self, one.name)[which] for one in fields(self)})
+
+
+def learn_representation(tasks: Tasks, constants: Constants) -> Representation:
+    """The representation of each task, from its support alone. Tasks with one support have one.
+
+    The mean of the base classes, where it is given, is the middle of symmetric columns.
+    """
+    tasks = tasks[:1] if tasks.shared_support else tasks
+    support = tasks.support
+    every = -(-tasks.n_support // _MOST_ROWS)
+    lowest = support.amin(1, keepdim=True)
+    rows = support - lowest
+    asymmetry = (_skewness(rows[:, ::every]) / 2).clamp(0, 1)
+    power = 1 - (1 - constants.flattest_power) * asymmetry
+    rows = _raised(rows, power)
+    classes = _Classes.of(rows, tasks.support_labels, tasks.n_classes, every)
+    rows = rows[:, ::every]
+    middle, weights = _middle_and_weights(rows, classes)
+    if tasks.base_mean is not None:
+        of_base = _raised(tasks.base_mean - lowest, power)
+        middle = torch.lerp(of_base, middle, asymmetry)
+    columns = _effective_columns((rows - middle) * weights, (weights > 0).sum((1, 2)))
+    return Representation(
+        lowest=lowest,
+        power=power,
+        middle=middle,
+        weights=weights,
+        columns=columns,
+        shortening=columns / (columns + constants.few_columns),
+    )
+
+
+def _raised(rows: Tensor, power: Tensor) -> Tensor:
+    """sign(x) |x|^p."""
+    if bool((power == 1).all()):
+        return rows
+    return rows.abs().pow(power).copysign(rows)
+
+
+def _skewness(rows: Tensor) -> Tensor:
+    """[t, 1, 1] the mean skewness of the columns of rows [t, s, d] that vary."""
+    centred = rows - rows.mean(1, keepdim=True)
+    variances = centred.square().mean(1, keepdim=True)
+    varies = _varying(variances, rows.amax(1, keepdim=True))
+    scale = variances.sqrt().where(varies, 1.0)
+    skewness = (centred / scale).pow(3).mean(1, keepdim=True) * varies
+    return skewness.sum(-1, keepdim=True) / varies.sum(-1, keepdim=True).clamp_min(1)
+
+
+def _varying(variances: Tensor, largest: Tensor) -> Tensor:
+    """[t, 1, d] whether a column is not constant but for rounding of its largest values [t, 1, d]."""
+    rounding = (_ROUNDING * torch.finfo(variances.dtype).eps * largest).square()
+    return variances > rounding
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class _Classes:
+    """The classes of the examples, of which every so many are looked at."""
+
+    labels: Tensor  # [t, s] of those that are looked at
+    counts: Tensor  # [t, k] of all
+    means: Tensor  # [t, k, d] of all
+
+    @staticmethod
+    def of(rows: Tensor, labels: Tensor, n_classes: int, every: int) -> _Classes:
+        sums, counts = class_sums(Tasks(rows, None, labels, rows[:, :0], None, n_classes))
+        means = sums / counts.clamp_min(1).unsqueeze(-1)
+        return _Classes(labels=labels[:, ::every], counts=counts, means=means)
+
+    @property
+    def freedom(self) -> float:
+        """The degrees of freedom of the differences within classes."""
+        n_occupied = int((self.counts > 0).sum(-1).amax())
+        n_all = int(self.counts.sum(-1).amax())
+        return self.labels.shape[1] * (1 - n_occupied / n_all)
+
+
+def _middle_and_weights(rows: Tensor, classes: _Classes) -> tuple[Tensor, Tensor]:
+    """m [t, 1, d] and 1/σ [t, 1, d], for rows [t, s, d]."""
+    occupied = (classes.counts > 0).to(rows)
+    of_class = occupied
+    within = rows - rows_of(classes.means, classes.labels)
+    for _ in range(_ROUNDS):
+        share = (of_class / of_class.sum(-1, keepdim=True)).unsqueeze(-1)
+        middle = (share * classes.means).sum(1, keepdim=True)
+        weights = _reciprocal_scales(rows - middle, within, middle, of_class, classes)
+        squares = ((classes.means - middle) * weights).square().sum(-1)
+        typical = squares.where(occupied > 0, torch.nan).nanquantile(0.5, dim=-1, keepdim=True)
+        of_class = occupied / (1 + squares / typical.clamp_min(torch.finfo(rows.dtype).tiny))
+    return middle, weights
+
+
+def _reciprocal_scales(rows: Tensor, within: Tensor, middle: Tensor, of_class: Tensor, classes: _Classes) -> Tensor:
+    """[t, 1, d] 1/σ of columns, and 0 for constant ones.
+
+    ``rows`` [t, s, d] are relative to the middle [t, 1, d], and ``within`` to the means of their classes, which have
+    the weights ``of_class`` [t, k].
+    """
+    freedom = classes.freedom
+    weights = (of_class / classes.counts.clamp_min(1)).gather(1, classes.labels)
+    shares = (weights / weights.sum(-1, keepdim=True)).unsqueeze(1)
+    overall = shares @ rows.square()
+    inside = within.square().sum(1, keepdim=True) / max(freedom, 1)
+    varies = _varying(overall, middle)
+    both = varies & (inside > _CONSTANT * overall)
+    tiny = torch.finfo(rows.dtype).tiny
+    logs = overall.clamp_min(tiny).log()
+    ratios = (inside.clamp_min(tiny).log() - logs) * both
+    number = both.sum(-1, keepdim=True)
+    mean_ratio = ratios.sum(-1, keepdim=True) / number.clamp_min(1)
+    mean_log = (logs * varies).sum(-1, keepdim=True) / varies.sum(-1, keepdim=True).clamp_min(1)
+    kurtosis = shares @ rows.square().square() / overall.square().clamp_min(tiny)
+    by_chance = _by_chance(_freedom(weights)) * ((kurtosis - 1) / 2).clamp_min(1)
+    believed = _reliability(logs, varies, by_chance)
+    of_within = _by_chance(torch.full_like(weights[:, 0], max(freedom, 1)))
+    trusted = (1 - of_within / _variance(ratios, both).clamp_min(tiny)).clamp(0, 1)
+    trusted = trusted * ((number > 2) & (freedom > 0))
+    logs = mean_log + believed * (logs - mean_log) + trusted * (ratios - mean_ratio) * both
+    return (-0.5 * logs).exp() * varies
+
+
+def _reliability(logs: Tensor, which: Tensor, by_chance: Tensor) -> Tensor:
+    """[t, 1, d] κ, for logarithms of variances [t, 1, d] that differ ``by_chance`` [t, 1, d] at least."""
+    mean_chance = (by_chance * which).sum(-1, keepdim=True) / which.sum(-1, keepdim=True).clamp_min(1)
+    real = (_variance(logs, which) - mean_chance).clamp_min(0)
+    return real / (real + by_chance)
+
+
+def _variance(values: Tensor, which: Tensor) -> Tensor:
+    """[t, 1, 1] of some of the values [t, 1, d]."""
+    number = which.sum(-1, keepdim=True)
+    mean = (values * which).sum(-1, keepdim=True) / number.clamp_min(1)
+    return ((values - mean).square() * which).sum(-1, keepdim=True) / (number - 1).clamp_min(1)
+
+
+def _by_chance(freedom: Tensor) -> Tensor:
+    """[t, 1, 1] ψ'(f/2), the variance of the logarithm of a variance with f degrees of freedom [t]."""
+    return torch.special.polygamma(1, freedom / 2).view(-1, 1, 1)
+
+
+def _freedom(weights: Tensor) -> Tensor:
+    """[t] one less than as many samples as would be as informative as those with weights [t, s], if all were equal."""
+    informative = weights.sum(-1).square() / weights.square().sum(-1)
+    return (informative - 1).clamp_min(0.5)
+
+
+def _effective_columns(rows: Tensor, most: Tensor) -> Tensor:
+    """[t, 1, 1] N, from rows [t, s, d] in units of their scales; ``most`` [t] columns vary."""
+    some = rows[:, :: -(-rows.shape[1] // _MOST_COMPARED)]
+    lengths = some.norm(dim=-1, keepdim=True)
+    typical = lengths.quantile(0.5, dim=1, keepdim=True)
+    # Rows of a far class would decide alone: no row counts as longer than half of them are.
+    some = some * (typical / lengths.clamp_min(torch.finfo(rows.dtype).tiny)).clamp_max(1)
+    products = some @ some.mT
+    squares = products.diagonal(dim1=1, dim2=2)
+    n_rows = some.shape[1]
+    of_pairs = products.square().sum((1, 2)) - squares.square().sum(-1)
+    of_middle = squares.mean(-1).square() / max(n_rows - 1, 1) ** 2
+    mean_pair = of_pairs / max(n_rows * (n_rows - 1), 1) - of_middle
+    number = squares.mean(-1).square() / mean_pair.clamp_min(torch.finfo(rows.dtype).tiny)
+    return torch.minimum(number, most).clamp_min(1).view(-1, 1, 1)

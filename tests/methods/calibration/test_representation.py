@@ -1,0 +1,242 @@
+"""The representation of rows: what is compared, whatever the units of the columns."""
+
+from __future__ import annotations
+
+from dataclasses import fields
+
+import pytest
+import torch
+from problems import make_tasks
+from torch import Tensor
+
+from manyway import Tasks, solve
+from manyway.methods.calibration.constants import Constants
+from manyway.methods.calibration.representation import Representation, learn_representation
+
+FLATTEST, FEW_COLUMNS = Constants().flattest_power, Constants().few_columns
+
+
+def generator(seed: int = 0) -> torch.Generator:
+    return torch.Generator().manual_seed(seed)
+
+
+def learned(support: Tensor, labels: Tensor | None = None) -> Representation:
+    """Of one task whose examples [n, d] are of the classes ``labels`` [n], or all of their own."""
+    labels = torch.arange(len(support)) if labels is None else labels
+    tasks = Tasks.from_arrays(support[None], labels[None], support[None, :1])
+    return learn_representation(tasks, Constants())
+
+
+def of_support(support: Tensor, labels: Tensor | None = None) -> Tensor:
+    """[n, d] the representation of the examples themselves."""
+    return learned(support, labels)(support)
+
+
+def normal(*shape: int, seed: int = 0) -> Tensor:
+    return torch.randn(*shape, generator=generator(seed), dtype=torch.float64)
+
+
+def counts_like(*shape: int, seed: int = 0) -> Tensor:
+    """Exponential values, which pile up at 0."""
+    return -torch.rand(*shape, generator=generator(seed), dtype=torch.float64).log()
+
+
+def scales_of(representation: Representation) -> Tensor:
+    return 1 / representation.weights.flatten()
+
+
+def middle_and_scales(found: Representation) -> tuple[Tensor, Tensor]:
+    """[d] each, in the units of the columns: what has the representation 0, and what a step of one is worth there."""
+    middle = found.lowest + found.middle.pow(1 / found.power)
+    slope = found.weights * found.power * found.middle.pow(1 - 1 / found.power)
+    return middle.flatten(), 1 / slope.flatten()
+
+
+@pytest.mark.parametrize("make", [normal, counts_like], ids=["symmetric", "skewed"])
+@pytest.mark.parametrize("shots", [1, 4])
+def test_another_common_unit_or_another_zero_of_any_column_changes_nothing(make, shots):
+    support, labels, queries = make(24, 6), torch.arange(24) // shots, make(10, 6, seed=1)
+    zeros = torch.tensor([0.0, 3.0, -20.0, 1e3, 5.0, -1e4], dtype=torch.float64)
+    expected = learned(support, labels)(queries)
+    found = learned(1e3 * support + zeros, labels)(1e3 * queries + zeros)
+    torch.testing.assert_close(found, expected, rtol=1e-9, atol=1e-9)
+
+
+@pytest.mark.parametrize("make", [normal, counts_like], ids=["symmetric", "skewed"])
+@pytest.mark.parametrize("shots", [1, 4])
+def test_where_units_differ_others_change_little(make, shots):
+    support, labels = make(24, 6), torch.arange(24) // shots
+    units = torch.tensor([1e-3, 1.0, 7.0, 1e3, 0.02, 1e5], dtype=torch.float64)
+    one, other = of_support(support * units, labels), of_support(support * units.flip(0), labels)
+    assert (one - other).norm() < 0.03 * one.norm()
+
+
+def test_columns_in_different_units_are_scaled_and_columns_that_differ_by_chance_are_not():
+    units = torch.logspace(-2, 2, 20, dtype=torch.float64)
+    few, many = normal(4, 20), normal(400, 20)
+    assert scales_of(learned(few)).log().std() < 0.2
+    assert scales_of(learned(many)).log().std() < 0.03
+    assert (scales_of(learned(many * units)) / units).log().std() < 0.06
+
+
+def test_columns_in_which_examples_of_one_class_differ_little_have_a_smaller_scale():
+    labels = torch.arange(20).repeat_interleave(10)
+    within = torch.tensor([0.1, 1.0], dtype=torch.float64).repeat(5)
+    means = normal(20, 10, seed=1) * (1.01 - within.square()).sqrt()  # all columns have about the same variance
+    support = means[labels] + within * normal(200, 10)
+    scales = scales_of(learned(support, labels))
+    assert (scales[::2] < 0.3 * scales[1::2]).all()
+    alone = scales_of(learned(support))  # without classes nothing is known of it
+    assert (alone[::2] > 0.7 * alone[1::2]).all()
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("value", [0.0, 0.1, 1e8])
+def test_constant_columns_are_ignored(dtype, value):
+    support, labels = normal(24, 6).to(dtype), torch.arange(24) // 4
+    constant = torch.full((24, 2), value, dtype=dtype)
+    expected, found = of_support(support, labels), of_support(torch.cat([constant, support], 1), labels)
+    torch.testing.assert_close(found[:, 2:], expected)
+    assert not found[:, :2].any()
+
+
+@pytest.mark.parametrize("shots", [1, 5])
+@pytest.mark.parametrize("distance", [-1e4, 1e4])
+def test_a_far_class_moves_neither_the_middle_nor_the_scales_much(shots, distance):
+    labels = torch.arange(20).repeat_interleave(shots)
+    support = normal(20, 8)[labels] + 0.5 * normal(20 * shots, 8, seed=1)
+    middle, scales = middle_and_scales(learned(support, labels))
+    support[labels == 3] += distance
+    far_middle, far_scales = middle_and_scales(learned(support, labels))
+    assert ((far_middle - middle) / scales).abs().max() < 0.5
+    assert (far_scales / scales).log().abs().max() < 0.5
+
+
+@pytest.mark.parametrize(
+    ("rows", "low", "high"),
+    [
+        (normal(300, 8), 0.95, 1.0),
+        (-counts_like(300, 8), 1.0, 1.0),  # a long tail downwards is no pile at the lowest value
+        (counts_like(300, 8).sqrt(), 0.85, 0.95),
+        (counts_like(300, 8), FLATTEST, 0.68),
+        (counts_like(300, 8) ** 3, FLATTEST, FLATTEST),
+    ],
+    ids=["symmetric", "long lower tail", "a little skewed", "exponential", "very skewed"],
+)
+def test_the_power_follows_the_skewness(rows, low, high):
+    assert low <= learned(rows).power.item() <= high
+
+
+def test_a_value_below_the_lowest_keeps_its_sign():
+    found = learned(counts_like(300, 2))
+    curved = found.curved(found.lowest + torch.tensor([[[-4.0, 4.0]]], dtype=torch.float64))
+    assert curved[..., 0] == -curved[..., 1] < 0
+
+
+@pytest.mark.parametrize("make", [normal, counts_like], ids=["symmetric", "skewed"])
+@pytest.mark.parametrize("shots", [1, 4])
+def test_nothing_jumps_where_a_cell_moves_a_little(make, shots):
+    support, labels, queries = make(24, 6), torch.arange(24) // shots, make(10, 6, seed=1)
+    before = learned(support, labels)
+    for cell in ((0, 0), (13, 2), (23, 5)):
+        moved = support.clone()
+        moved[cell] += 1e-9
+        after = learned(moved, labels)
+        torch.testing.assert_close(after(queries), before(queries), rtol=0, atol=1e-6)
+        torch.testing.assert_close(after.power, before.power, rtol=0, atol=1e-8)
+
+
+def test_rows_of_many_independent_columns_get_nearly_unit_length():
+    sizes = torch.logspace(-1, 1, 100, dtype=torch.float64).unsqueeze(1)
+    found = learned(normal(100, 512))
+    assert found.columns > 300
+    lengths = found(sizes * normal(100, 512, seed=1)).norm(dim=-1)
+    assert lengths.max() < 1.2 * lengths.min()
+
+
+def test_rows_of_one_column_keep_their_length():
+    support = normal(100, 1)
+    found = learned(support)
+    assert found.columns == 1
+    assert found.shortening.item() == pytest.approx(1 / (1 + FEW_COLUMNS))
+    scaled = (found.curved(support[None]) - found.middle) * found.weights
+    torch.testing.assert_close(found(support).abs(), scaled[0].abs().pow(1 - found.shortening.item()))
+
+
+def test_copies_of_a_column_are_one_column():
+    columns = normal(100, 10)
+    one, three = (learned(rows).columns.item() for rows in (columns, columns.repeat(1, 3)))
+    assert three == pytest.approx(one, rel=0.1)
+    assert one == pytest.approx(10, rel=0.1)
+
+
+def test_the_mean_of_base_classes_is_the_middle_of_symmetric_columns_alone():
+    base = normal(6, seed=3)
+    half = normal(30, 6)
+    for support, is_middle in ((torch.cat([half, -half]), True), (counts_like(60, 6) ** 3, False)):
+        labels = torch.arange(60)[None]
+        plain = Tasks.from_arrays(support[None], labels, support[None])
+        given = Tasks.from_arrays(support[None], labels, support[None], base_mean=base)
+        without, found = (learn_representation(tasks, Constants()) for tasks in (plain, given))
+        if is_middle:
+            torch.testing.assert_close(found.middle, (base - found.lowest))
+        else:
+            torch.testing.assert_close(found.middle, without.middle)
+
+
+@pytest.mark.parametrize("shots", [1, 3, None])
+def test_many_tasks_are_represented_as_one_by_one(shots):
+    tasks = make_tasks(4, n_classes=5, n_features=7, shots=shots)
+    unlike = torch.tensor([1.0, 2.0, 3.0, 0.5], dtype=torch.float64).view(-1, 1, 1)
+    tasks = Tasks.from_arrays((unlike * tasks.support).exp(), tasks.support_labels, tasks.query.exp())
+    together = learn_representation(tasks, Constants())
+    rows = together(tasks.query)
+    for t in range(4):
+        alone = learn_representation(tasks[t : t + 1], Constants())
+        for one in fields(alone):
+            torch.testing.assert_close(getattr(together[t : t + 1], one.name), getattr(alone, one.name))
+        torch.testing.assert_close(rows[t], alone(tasks.query[t]))
+
+
+def test_tasks_with_one_support_have_one_representation():
+    one = make_tasks(1, n_classes=5, n_query=9, n_features=6, shots=4)
+    rows, labels = torch.arange(one.n_support).expand(3, -1), one.support_labels.expand(3, -1)
+    shared = Tasks(one.support[0], rows, labels, one.query[0], torch.arange(9).view(3, 3), one.n_classes)
+    assert shared.shared_support
+    found, expected = (learn_representation(tasks, Constants()) for tasks in (shared, one))
+    for part in fields(found):
+        assert len(getattr(found, part.name)) == 1
+        assert torch.equal(getattr(found, part.name), getattr(expected, part.name))
+    assert {name: value.shape for name, value in found.learned.items()} == {
+        "power": (1,), "columns": (1,), "shortening": (1,)
+    }  # fmt: skip
+
+
+def in_units(units: list[float], n_examples: list[int]) -> Tasks:
+    """Two classes that differ by six deviations in all columns but the first; each column has a unit of its own."""
+    drawn = generator(1)
+    labels = torch.arange(2).repeat_interleave(torch.tensor(n_examples))
+    truth = torch.arange(2).repeat(20)
+    rows = [torch.randn(1, len(one), len(units), generator=drawn) for one in (labels, truth)]
+    for row, one in zip(rows, (labels, truth), strict=True):
+        row[0, :, 1:] += 6 * one.unsqueeze(-1)
+    support, query = (row * torch.tensor(units) for row in rows)
+    return Tasks.from_arrays(support, labels[None], query)
+
+
+def test_units_of_columns_do_not_matter_with_one_and_two_examples():
+    tasks, truth = in_units([1000.0, 1.0, 0.01, 5.0, 0.3, 20.0], [1, 2]), torch.arange(2).repeat(20)
+    scaled, raw = ((solve("evidence", tasks, scale=one).labels == truth).float().mean() for one in ("auto", None))
+    assert scaled > 0.94
+    assert raw < 0.6
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_a_column_of_huge_numbers_hides_no_other(dtype):
+    """As a population beside rates: it is 10⁸ times as large as the others."""
+    labels = torch.arange(3).repeat_interleave(10)
+    rows = normal(60, 5, seed=5).to(dtype) + 3 * labels.repeat(2).unsqueeze(-1)
+    rows[:, 4] = normal(60, seed=6)
+    rows = rows * torch.tensor([1, 1, 1, 1, 1e8], dtype=dtype)
+    tasks = Tasks.from_arrays(rows[None, :30], labels[None], rows[None, 30:])
+    assert (solve("evidence", tasks).labels == labels).float().mean() > 0.9
