@@ -240,7 +240,7 @@ _ALL = (
     Method("hard-em-dirichlet", "Hard EM-Dirichlet", "dirichlet.solver:hard_em_dirichlet", "Martin et al., CVPR 2024",
            holds_support=True, class_features=True),
     Method("label-shift", "Label shift", "label_shift:label_shift", "Saerens et al., 2002",
-           holds_support=True, class_features=True, version=2, scores=True),
+           holds_support=True, class_features=True, version=3, scores=True),
     Method("mapls", "MAPLS", "mapls:mapls", "Ye et al., WACV 2024",
            holds_support=True, class_features=True, scores=True),
     Method("osls", "OSLS", "osls:osls", "Ye et al., CVPR 2025", holds_support=True),
