@@ -37,6 +37,7 @@ from benchmarks.measure import markdown, plain, show
 from benchmarks.results import Made, in_page
 from manyway import METHODS, Solution, Tasks, solve
 from manyway.bench.records import now, write_text
+from manyway.errors import InputError
 
 QUERIES = (*range(1, 132), 200, 500, 1000)
 CLASSES = (2, 3, 31, 32, 33, 64, 100, 227)
@@ -177,7 +178,7 @@ def rounded(tasks: Tasks, rounding: float, seed: int) -> Tasks:
 
 
 def answer(case: Case, sizes: Sizes, device: str, dtype: torch.dtype, rounded_by: int | None = None) -> Tensor:
-    """[t, q, k + 1] the probabilities of the classes and of none of them, in float64 on the CPU.
+    """[t, q, k + 1] the probabilities of the classes and of none of them, in float64 on the CPU; NaN if it is refused.
 
     ``rounded_by`` is the seed of a change of the features; None: they stay as they are.
     """
@@ -186,7 +187,10 @@ def answer(case: Case, sizes: Sizes, device: str, dtype: torch.dtype, rounded_by
         tasks = rounded(tasks, case.rounding, rounded_by)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # an iteration limit is no matter here
-        found = case.run(case.method, tasks.to(device=device, dtype=dtype), case.params)
+        try:
+            found = case.run(case.method, tasks.to(device=device, dtype=dtype), case.params)
+        except InputError:  # it has no valid answer for tasks as small as this
+            return torch.full((tasks.n_tasks, tasks.n_query, tasks.n_classes + 1), torch.nan, dtype=torch.float64)
     probabilities = found.probabilities
     unknown = probabilities.new_zeros(probabilities.shape[:2])
     if case.method == "evidence" and found.unknown is not None:  # of other methods it is a score
@@ -198,6 +202,11 @@ def on_cpu(name: str, sizes: Sizes, dtype: torch.dtype) -> np.ndarray[Any, Any]:
     """What a process beside this one computes. Arrays travel between processes by value, tensors do not."""
     torch.set_num_threads(1)
     return answer(CASES[name], sizes, "cpu", dtype).numpy()
+
+
+def _largest(differences: Tensor) -> float:
+    """The largest absolute difference; infinite where one of the two has no answer."""
+    return float(differences.abs().nan_to_num(nan=torch.inf).max())
 
 
 @dataclass
@@ -214,13 +223,15 @@ class Comparison:
 
     def add(self, sizes: Sizes, found: Tensor, expected: Tensor, by_rounding: Callable[[], float]) -> None:
         """Compare the answers to tasks of some sizes; ``by_rounding`` gives the difference that rounding makes."""
-        difference = float((found - expected).abs().max())
+        if bool(found.isnan().all()) and bool(expected.isnan().all()):  # both refuse
+            return
+        difference = _largest(found - expected)
         classes = expected[..., :-1]
         label = found[..., :-1].argmax(-1, keepdim=True)
         behind = classes.amax(-1) - classes.gather(-1, label).squeeze(-1)
         self.n_labels += int((behind > self.case.limit).sum())
         self.n_queries += behind.numel()
-        if difference >= self.largest:
+        if self.largest <= difference < torch.inf:
             self.largest = difference
             self.worst = sizes
         if difference <= self.case.limit:
@@ -264,7 +275,7 @@ def compare(name: str, queries: Collection[int], pool: Executor) -> Comparison:
         def by_rounding(sizes: Sizes = sizes, expected: Tensor = expected) -> float:
             with plain():
                 changed = [answer(case, sizes, device, torch.float32, seed) for seed in range(N_ROUNDINGS)]
-            return max(float((one - expected).abs().max()) for one in changed)
+            return max(_largest(one - expected) for one in changed)
 
         compared.add(sizes, found, expected, by_rounding)
     return compared
@@ -302,14 +313,14 @@ def main(words: Sequence[str] | None = None) -> int:
             found = compare(name, options.queries, pool)
             wrong.extend(f"{name}, {one}" for one in found.wrong)
             rows.append(found.row(name))
+            if options.page is not None:  # after each one, so that a run that is stopped leaves what it has
+                write_table(options.page, rows)
             yield rows[-1]
 
     with ProcessPoolExecutor(options.processes, mp_context=get_context("spawn")) as pool:
         show("Agreement of a GPU and a CPU", HEADER, compared(pool))
     for line in wrong:
         print(f"no agreement: {line}")
-    if options.page is not None:
-        write_table(options.page, rows)
     return 1 if wrong else 0
 
 

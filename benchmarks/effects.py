@@ -38,8 +38,6 @@ MEASURED = ("whole_accuracy", "calibration", "listed.found", "listed.false", "n_
 HEADER = "constant | value | changed to | most in | labels | accuracy | calibration error | found | absent | number"
 # Where half or twice the value means nothing.
 OTHER: Mapping[str, tuple[Any, Any]] = {
-    "shrinkages": ((0.6,), (0.98, 0.95, 0.9, 0.85, 0.75, 0.6, 0.45, 0.3, 0.15)),
-    "little_shrinkages": ((0.1,), (0.2, 0.1, 0.05, 0.03, 0.02, 0.01)),
     "presence_believed": (0.4, 1.0),
     "anneal_from": (0.2, 0.7),
     "none_unknown": (0.5, 0.99),
@@ -113,10 +111,6 @@ def half_without_examples(tasks: Tasks) -> Tasks:
     return _with_examples(tasks, tasks.support_labels[0] % 2 == 0)
 
 
-def with_known(tasks: Tasks) -> Tasks:
-    return with_known_of(tasks, tasks)
-
-
 def with_known_of(tasks: Tasks, drawn: Tasks) -> Tasks:
     """The true labels of every fifth query."""
     truth = truth_of(drawn)
@@ -160,27 +154,25 @@ def by_itself(tasks: Tasks) -> Tasks:
 
 UNKNOWN = {"n_query": 50, "n_unknown": 25}
 COUNTED = "presence|list_|evenness|fewer|more|shares"
-SEARCHED = "anneal|agreement|many_classes|n_alphas|least_(total_)?alpha|most_alpha|shared_error|most_groups"
-SCALED = "few_|far_rows|little|many_co|metric|shrink|precision_prior|unequal|least_freedom|usual|way"
+SEARCHED = "anneal|n_alphas|least_(total_)?alpha|most_alpha|shared_error|most_groups"
+SCALED = "few_columns|flattest|metric|precision_prior|doubtful"
 JUDGED = "unknown|none_|odd|one_shot_(within|noise)"
 # What is tried, and a pattern of the constants that matter there.
 SITUATIONS: Mapping[str, tuple[str, Situation]] = {
     "one shot, 2 classes": (f"one_shot|{SEARCHED}", Situation({"shots": 1, "k_eff": 2})),
-    "one shot, 20 classes": ("one_shot|agreement|many_classes", Situation({"shots": 1, "k_eff": 20})),
+    "one shot, 20 classes": ("one_shot", Situation({"shots": 1, "k_eff": 20})),
     "5 shots, 2 classes": (f"{SEARCHED}|{COUNTED}", Situation({"k_eff": 2})),
-    "5 shots, 5 classes": (f"precision_prior|metric|shrink|anneal|{COUNTED}", Situation({})),
+    "5 shots, 5 classes": (f"precision_prior|metric|flattest|few_columns|anneal|{COUNTED}", Situation({})),
     "5 shots, 20 classes": (f"{SEARCHED}|{COUNTED}", Situation({"k_eff": 20})),
-    "20 shots, 5 classes": ("metric|shrink|little|many_co|precision_prior", Situation({"shots": 20})),
-    "all of ten classes": ("queries|proport|trial", Situation({"n_ways": 10, "k_eff": 10, "n_query": 150})),
+    "20 shots, 5 classes": ("metric|precision_prior", Situation({"shots": 20})),
     "eight columns, one shot": (
-        "one_shot|few_f|far_rows|least_f|many_co",
+        "one_shot|few_columns",
         Situation({"shots": 1, "n_ways": 10, "k_eff": 3}, features=few_columns),
     ),
     "eight columns, 3 shots": (SCALED, Situation({"shots": 3, "n_ways": 10, "k_eff": 3}, features=few_columns)),
     "eight columns, 20 shots": (SCALED, Situation({"shots": 20, "n_ways": 10, "k_eff": 3}, features=few_columns)),
-    "weak features": ("trust|way", Situation({"shots": 2, "k_eff": 3}, features=noisy)),
-    "1 to 10 shots": ("class_limit", Situation({"shots": 10}, asked=unequal)),
-    "tuned prototypes": ("tuning", Situation({"shots": 10}, {"likelihood": "auto"})),
+    "weak features": ("metric|flattest", Situation({"shots": 2, "k_eff": 3}, features=noisy)),
+    "1 to 10 shots": ("class_limit|many_features", Situation({"shots": 10}, asked=unequal)),
     "unknown queries, one shot": (
         JUDGED,
         Situation({"shots": 1, **UNKNOWN, "unknown_classes": 3}, {"open_set": True}),
@@ -193,19 +185,18 @@ SITUATIONS: Mapping[str, tuple[str, Situation]] = {
         "name|most_name",
         Situation({"shots": 2}, features=named, asked=half_without_examples),
     ),
-    "known labels": ("known", Situation({"shots": 2}, asked=with_known)),
     "stream": ("doubt", Situation({"n_query": 15, "n_batches": 6, "gamma": 0.5}, {"carry": True})),
     "scores": ("scores", Situation({}, asked=scored)),
     "scores, 20 classes": ("scores", Situation({"k_eff": 20}, asked=scored)),
-    "lists of five, 20 classes": ("scores_hidden", Situation({"k_eff": 20}, asked=lists)),
+    "lists of five, 20 classes": ("scores", Situation({"k_eff": 20}, asked=lists)),
     "scores, some labels known": (
-        "scores_(neigh|alike|cov)",
+        "scores",
         Situation({}, asked=lambda t: with_known_of(scored(t), t)),
     ),
-    "scores and a list": ("scores_(short|miss|lack)", Situation({"k_eff": 20}, asked=with_list)),
+    "scores and a list": ("scores", Situation({"k_eff": 20}, asked=with_list)),
     "several classes per item": ("several", Situation({}, asked=by_itself)),
     "three copies of each": ("near_copy|copies", Situation({"n_query": 25}, drawn=copied)),
-    "a review": ("steep|repaired|known", Situation({"shots": 2, "k_eff": 10}, review=True)),
+    "a review": ("steep|repaired", Situation({"shots": 2, "k_eff": 10}, review=True)),
 }
 
 

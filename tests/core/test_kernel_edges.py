@@ -171,7 +171,7 @@ def left_out(n_tasks: int, n_samples: int, n_classes: int) -> tuple[LeftOut, Inn
     own_counts = torch.full((n_tasks, n_samples), 3.0)
     usable = torch.ones(n_tasks, n_samples)
     usual = torch.linspace(1, 2, n_tasks)
-    return LeftOut(labels, counts, 2 * usual, usual, 0.5, own_counts, usable, few_features=False), inner
+    return LeftOut(labels, counts, 2 * usual, usual, 0.5, own_counts, usable), inner
 
 
 def classified(given: LeftOut, inner: Inner) -> list[torch.Tensor]:

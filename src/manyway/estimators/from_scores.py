@@ -114,6 +114,8 @@ class EvidenceFromScores(BatchClassifier):
             places = places_of(labels.tolist(), self.classes_, range(len(labels)), "y", hint)
             posteriors = self._posteriors(values)
             self.labelled_ = posteriors, places.to(posteriors.device)
+        if not fits(self.open_set, bool):
+            raise InputError(f"open_set is {shown(self.open_set)}; it is True or False.")
         if self.open_set:
             _ = self._with_unknown  # refuses a class of that name now, not after the work
         return self

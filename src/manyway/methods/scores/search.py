@@ -83,7 +83,7 @@ def search(items: Items, likelihood: Likelihood, limits: Limits, *, with_terms: 
         n_iter += 1
         ahead = (1.0,) * min(limits.max_iter - n_iter - 1, _AHEAD)
         presence, moved = items.update(prior.slopes(presence), ahead, limits.tol)
-        converged = bool(moved < limits.tol)
+        converged = limits.tol > 0 and bool((moved < limits.tol).all())
         if with_terms:
             terms.add(torch.cat([items.terms(), prior.log_prior(presence).amax(-1)[None]]))
     return Found(
