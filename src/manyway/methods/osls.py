@@ -82,7 +82,8 @@ def osls(
     with the sigmoid ρ was 1 in 60 of 60 recorded open-set tasks of up to 150 classes, and no query was unknown.
 
     Differs from the authors' code: their names of the two gates are crossed, so that it has a sigmoid for up to 100
-    classes and a step above; on recorded tasks the choice by the names is better everywhere. Give ``gate`` for the
+    classes and a step above; on recorded tasks the choice by the names is better or level in
+    accuracy (it was looked at before it became the default). Give ``gate`` for the
     other. With a step and ρ = 1 their code divides 0 by 0 for queries with h = 0, and labels them with the first class;
     here they are unknown. The logistic regression takes steps with all samples, in place of random batches.
 
