@@ -1,6 +1,6 @@
 """A small review for the tests: eight classes, three examples each, and 40 items of three of them.
 
-Item 1 is a fir that is taken for an elm, and so are most other firs: its correction repairs them.
+Item 1 is a fir that is taken for an elm, and so are other firs: its correction repairs them.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ HOSTILE = "<img src=x onerror=alert(1)><script>alert(2)</script>'\"&{{7*7}}"
 def make_review(kind: str = NAMES, n_items: int = 40, **changes: object) -> ReviewData:
     """Examples and items in turn of the classes in PRESENT; ``changes`` are fields of ReviewData."""
     per_class = 3 + -(-n_items // len(PRESENT))
-    features = make_features(n_classes=len(CLASSES), per_class=per_class, n_features=5, seed=26)
-    rows = features.labels.argsort(stable=True).view(len(CLASSES), per_class)[[0, 1, 2, 7, 4, 5, 6, 3]]
+    features = make_features(n_classes=len(CLASSES), per_class=per_class, n_features=5, seed=7)
+    rows = features.labels.argsort(stable=True).view(len(CLASSES), per_class)
     known = rows[:, :3].flatten()
     pile = rows[list(PRESENT), 3:].T.flatten()[:n_items]
     labels = tuple(label for label in CLASSES for _ in range(3))

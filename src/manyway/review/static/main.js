@@ -127,15 +127,25 @@ function redraw() {
 
 const selections = new Set(); // items that were answered together because they were selected
 
+const underWay = new Set(); // items of answers that the page does not show yet: whoever is fast must not meet them again
+
 function goOn(rows) {
-  const next = grid.nextOpen(rows);
+  const next = grid.nextOpen([...rows, ...[...underWay].flat()]);
   if (next >= 0) grid.go(next);
+}
+
+async function answer(action) {
+  const rows = [...action.rows];
+  underWay.add(rows);
+  const { version } = await actions.send(action);
+  await shown(version);
+  underWay.delete(rows);
 }
 
 function give(rows, labels) {
   if (!rows.includes(grid.current)) grid.go(rows[0]); // the group that was named: the next one follows it
   goOn(rows);
-  actions.send({ kind: "label", rows, labels });
+  answer({ kind: "label", rows, labels });
 }
 
 /** Give one class to the selected items. */
@@ -179,7 +189,7 @@ function unknown() {
   if (!rows.length) return;
   selections.add(rows.join());
   goOn(rows);
-  actions.send({ kind: "unknown", rows });
+  answer({ kind: "unknown", rows });
 }
 
 function clear() {
