@@ -8,7 +8,8 @@ class ScoreConstants:
     """Chosen on one half of the classes of 15 classifiers: lid.176, and classifiers of CLINC150, CUB-200, CIFAR-100.
 
     The classifiers are logistic regressions, naive Bayes, a linear machine, neighbours, a forest, rounded and cut
-    scores, and a simulated one that prefers some classes. The other half of the classes is for reports; for claims and lists it was looked at, too.
+    scores, and a simulated one that prefers some classes.
+    The other half of the classes is for reports; for claims and lists it was looked at, too.
     """
 
     # --- calibrate ---
