@@ -24,6 +24,8 @@ from manyway.errors import InputError
 class _Command(TyperCommand):
     """A command whose errors name its options, where the library's name parameters."""
 
+    templates: list[str] | None = None  # the help of the command and of its parameters, before formats are named
+
     def invoke(self, ctx: Any) -> Any:
         OPTIONS.set(self.params)
         QUIET.set(bool(ctx.params.get("quiet") or ctx.params.get("as_json")))
@@ -40,11 +42,13 @@ class _Command(TyperCommand):
                 raise InputError(with_options(str(error), self.params)) from error
 
     def name_formats(self) -> None:
-        """Fill in the formats that the help names."""
-        self.help = with_formats(self.help or "")
-        for param in self.params:
-            if isinstance(param, TyperArgument | TyperOption) and param.help:
-                param.help = with_formats(param.help)
+        """Fill in the formats that the help names: those that are there now."""
+        documented = [param for param in self.params if isinstance(param, TyperArgument | TyperOption)]
+        if self.templates is None:
+            self.templates = [self.help or "", *(param.help or "" for param in documented)]
+        self.help = with_formats(self.templates[0])
+        for param, template in zip(documented, self.templates[1:], strict=True):
+            param.help = with_formats(template)
 
     def format_help(self, ctx: Any, formatter: Any) -> None:
         self.name_formats()
