@@ -6,7 +6,7 @@ import sys
 import tempfile
 from functools import cache
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, ClassVar
 
 import typer
 from typer.core import TyperArgument, TyperCommand, TyperOption
@@ -24,7 +24,7 @@ from manyway.errors import InputError
 class _Command(TyperCommand):
     """A command whose errors name its options, where the library's name parameters."""
 
-    templates: list[str] | None = None  # the help of the command and of its parameters, before formats are named
+    templates: ClassVar[dict[str, str]] = {}  # help in which formats are named -> what it was made of
 
     def invoke(self, ctx: Any) -> Any:
         OPTIONS.set(self.params)
@@ -43,12 +43,17 @@ class _Command(TyperCommand):
 
     def name_formats(self) -> None:
         """Fill in the formats that the help names: those that are there now."""
-        documented = [param for param in self.params if isinstance(param, TyperArgument | TyperOption)]
-        if self.templates is None:
-            self.templates = [self.help or "", *(param.help or "" for param in documented)]
-        self.help = with_formats(self.templates[0])
-        for param, template in zip(documented, self.templates[1:], strict=True):
-            param.help = with_formats(template)
+        self.help = self._with_formats(self.help or "")
+        for param in self.params:
+            if isinstance(param, TyperArgument | TyperOption) and param.help:
+                param.help = self._with_formats(param.help)
+
+    def _with_formats(self, text: str) -> str:
+        """The text with its formats named, also where they have been named before."""
+        template = self.templates.get(text, text)
+        filled = with_formats(template)
+        self.templates[filled] = template
+        return filled
 
     def format_help(self, ctx: Any, formatter: Any) -> None:
         self.name_formats()
