@@ -448,16 +448,3 @@ def tempered(probabilities: Tensor, power: Tensor) -> Tensor:
     """[…, k] probabilities to the power, so that each row sums to one again."""
     tiny = torch.finfo(probabilities.dtype).tiny
     return probabilities.clamp_min(tiny).log_().mul_(power).softmax(-1)
-
-
-def power_for(logs: Tensor, wanted: Tensor, weights: Tensor) -> Tensor:
-    """[t] the power with which the highest of probabilities is as wanted [t] on average, by bisection.
-
-    ``logs`` [t, q, k] are the logarithms of the probabilities; ``weights`` [t, q] sum to 1.
-    """
-    low, high = torch.full_like(wanted, -9.0), torch.full_like(wanted, 6.0)
-    for _ in range(24):
-        middle = (low + high) / 2
-        below = (logs * middle.exp().view(-1, 1, 1)).softmax(-1).amax(-1).mul_(weights).sum(-1) < wanted
-        low, high = torch.where(below, middle, low), torch.where(below, high, middle)
-    return ((low + high) / 2).exp()

@@ -61,7 +61,6 @@ from manyway.methods.evidence.unknown import (
     UnknownPosterior,
     clumping,
     judge,
-    judge_scores,
     judged_stride,
 )
 from manyway.methods.scores.search import Limits
@@ -305,8 +304,9 @@ def judged(queries: Queries, one_shot: bool) -> UnknownPosterior:
     queries, are compared with what classes that are left out look like (``unknown``). In the search that follows, query
     q has the weight 1 − ν_q.
     """
-    likelihood, n_classes = queries.of, queries.of.counts.shape[1]
-    stride = judged_stride(queries.n_query, n_classes)
+    likelihood = queries.of
+    assert isinstance(likelihood, Distances)  # unknown scores have a method of their own
+    stride = judged_stride(queries.n_query, likelihood.counts.shape[1])
     placed, known = sample(queries, stride)
     closed = likelihood.of(placed)
     if queries.any_given:
@@ -314,10 +314,7 @@ def judged(queries: Queries, one_shot: bool) -> UnknownPosterior:
     parameters = queries.parameters
     schedule, prior = parameters.constants, parameters.prior(placed.shape[1], likelihood.counts)
     assigned = fused_search(Dense.of(closed), prior, parameters).queries.u
-    if isinstance(likelihood, Distances):
-        posterior = judge(placed, assigned, likelihood.calibration.unshrunk(), stride, schedule, one_shot)
-    else:
-        posterior = judge_scores(placed, assigned, stride, schedule)
+    posterior = judge(placed, assigned, likelihood.calibration.unshrunk(), stride, schedule, one_shot)
     queries.weigh(posterior.unknown)
     return posterior
 
@@ -443,11 +440,10 @@ def finishing(found: Named, parameters: Parameters) -> Finish | None:
     if is_one_shot(tasks) or parameters.precision or found.vectors.shape[1]:
         return None
     tune = likelihood == "logistic" or (likelihood == "auto" and not parameters.open_set)
-    measure = parameters.open_set
 
     def finish(calibration: Calibration, tasks: Tasks) -> Calibration:
         shrunk, always = calibration.shrunk(constants), likelihood == "logistic"
-        if measure:
+        if parameters.open_set:
             shrunk = replace(shrunk, clumped=clumping(calibration, tasks, constants))
         return tuned(shrunk, calibration.offsets, tasks, constants, always) if tune else shrunk
 

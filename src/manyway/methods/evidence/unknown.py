@@ -197,23 +197,6 @@ def _clumped(excess: Tensor, room: Tensor, share: Tensor, calibration: Calibrati
     return ((share * excess).sum(-1) / ((share * room).sum(-1) + calibration.scatter)).clamp(0, 1)
 
 
-def judge_scores(likelihood: Tensor, assigned: Tensor, stride: int, schedule: Schedule) -> UnknownPosterior:
-    """The same for scores of a classifier: rows of log-likelihoods [t, q, k] that are normalised.
-
-    A classifier has to name one of its classes, so the scores of an unknown query are those of a class at random. The
-    other queries predict class k for query q with the probability π_qk = (m_k − u_qk + 1)/(|Q| + K), where m are the
-    expected counts by ``assigned`` u. The log-odds to be unknown are −ln Σ_k K π_qk exp ℓ_qk: they are positive where
-    the scores point to classes that no other query has.
-    """
-    n_query, n_classes = likelihood.shape[1:]
-    others = (assigned.sum(1, keepdim=True) - assigned + 1) / (n_query + n_classes)
-    log_odds = -(likelihood.log_softmax(-1) + (n_classes * others).log()).logsumexp(-1)
-    similarity, one = _overlap(likelihood.softmax(-1)), torch.ones_like(log_odds)
-    odd, correlation = torch.full_like(one, 2 * schedule.odd_members), torch.full_like(one[:, 0], schedule.shared_error)
-    judged = _integrated(log_odds, odd, similarity.sum(-1), one, correlation, schedule)
-    return UnknownPosterior(likelihood, 0 * one, one[:, 0], similarity, *judged, stride, schedule)
-
-
 def groups_of(similarity: Tensor, rejected: Tensor, alike: float) -> tuple[Tensor, Tensor]:
     """Groups [t, q] of the rejected queries, -1 for the others, largest first, and the medoid of each [t, g], -1 where
     a task has fewer.
