@@ -449,7 +449,7 @@ def test_a_group_is_named_above_a_likeness_and_its_strays_stay_open(open_page):
     members = [row for row in range(40) if found.groups[row] == 0]
     likeness = found.likeness(members)
     page.get_by_role("button", name="Name this group").first.click()
-    review.until("document.getElementById('search').open")
+    review.until("document.getElementById('search-preview').ariaBusy === 'false'")
     shown = page.locator("#search-preview button")
     assert shown.count() == len(members)
     assert "medoid" in shown.first.get_attribute("class")
@@ -474,6 +474,23 @@ def test_a_group_is_named_above_a_likeness_and_its_strays_stay_open(open_page):
     review.settle()
     assert found.answers == [OPEN] * 40
     assert page.locator(".item[aria-selected=true]").count() == 1  # nobody has selected them
+
+
+def test_whoever_types_a_name_before_the_likeness_has_come_names_the_group(open_page):
+    review = open_page(with_unknown_items())
+    found = review.session
+    review.page.locator("#sort").select_option("unknown")
+    members = [row for row in range(40) if found.groups[row] == 0]
+    likeness = found.likeness(members)
+    typical = {row for row, value in zip(members, likeness.values, strict=True) if value >= likeness.threshold}
+    held = []
+    review.page.route("**/api/likeness", lambda route: held.append(route), times=1)
+    review.page.get_by_role("button", name="Name this group").first.click()
+    review.press(*"Ginkgo", "Enter")
+    assert found.answers == [OPEN] * 40
+    held[0].continue_()
+    review.settle()
+    assert {row for row in range(40) if review.answer(row) == "Ginkgo"} == typical
 
 
 def test_the_filter_finds_classes_and_says_what_it_looked_for(open_page):

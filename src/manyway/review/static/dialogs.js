@@ -107,17 +107,29 @@ export class ClassSearch {
 
 /** The items of a group that get a name: those that are like its middle, and what was clicked. */
 export class GroupPreview {
-  /** `likeness` has the item in the middle, how like it each of the rows is, and below which value they are strays. */
+  /** `likeness` promises the item in the middle, how like it each of the rows is, and below which value they are strays. */
   constructor(model, rows, likeness) {
-    Object.assign(this, { model, medoid: likeness.medoid });
-    this.members = rows.map((row, at) => ({ row, value: likeness.values[at] })).sort((a, b) => b.value - a.value);
+    this.model = model;
+    this.medoid = -1;
+    this.members = rows.map((row) => ({ row, value: 1 })); // all belong together until the server has answered
     this.clicked = new Set();
     this.slider = find("search-threshold");
-    this.slider.value = Math.floor(100 * likeness.threshold) / 100;
+    this.slider.value = 0;
     this.slider.oninput = () => {
       this.clicked.clear();
       this.draw();
     };
+    find("search-preview").ariaBusy = "true";
+    this.ready = likeness
+      .then((answer) => this.#arrange(rows, answer), () => {}) // without an answer all members get the name
+      .then(() => { find("search-preview").ariaBusy = "false"; });
+  }
+
+  #arrange(rows, { medoid, values, threshold }) {
+    this.medoid = medoid;
+    this.members = rows.map((row, at) => ({ row, value: values[at] })).sort((a, b) => b.value - a.value);
+    this.slider.value = Math.floor(100 * threshold) / 100;
+    this.draw();
   }
 
   #belongs({ row, value }) {

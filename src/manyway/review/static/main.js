@@ -215,13 +215,15 @@ function nameItems(fresh) {
 }
 
 /** Name the items of a group that are alike; strays stay as they are. It is one action. */
-async function nameGroup(group) {
+function nameGroup(group) {
   const members = group.items.filter((row) => model.number(row) === NO_CLASS);
   if (!members.length) return;
-  const preview = new GroupPreview(model, members, await likeness(members));
+  const preview = new GroupPreview(model, members, likeness(members)); // whoever types at once types into the dialog
   search.open({
     title: "Name this group", about: `${model.title(group)}, ${count(members.length, "item")}`, fresh: true, group: preview,
-    take: (name) => {
+    take: async (name) => {
+      document.body.classList.add("saving");
+      await preview.ready;
       const rows = preview.rows(); // the most typical item first
       give(rows, rows.map(() => name));
     },
