@@ -375,6 +375,15 @@ def test_gathered_rows_at_the_edges_of_their_tiles(n_rows, n_features):
     close(there(rows.gathered)(table, index, None, others, of), table[index] - apart)
 
 
+def test_rows_of_one_feature_have_exactly_the_length_one_and_opposite_ones_the_sum_zero():
+    values = normal(200, 1).abs() + 0.01
+    table, index = torch.cat([values, -values]), torch.arange(400).view(1, -1)
+    found = there(rows.gathered)(table, index, torch.zeros(1, 1, 1))
+    assert torch.equal(found.cpu()[0], table.sign())
+    starts = torch.tensor([0, 400])
+    assert there(rows.class_sums)(table, index, starts, None, torch.zeros(1, 1, 1), True).tolist() == [[[0.0]]]
+
+
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float16])
 def test_differences_of_gathered_rows_of_other_types(dtype):
     table, others = normal(9, 5).to(dtype), normal(2, 4, 5, seed=1).to(dtype)

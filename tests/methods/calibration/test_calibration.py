@@ -12,7 +12,13 @@ import torch
 from problems import make_tasks
 
 from manyway import Tasks, solve
-from manyway.methods.calibration.calibration import _MOST_SAMPLES, LeftOut, calibrate
+from manyway.methods.calibration.calibration import (
+    _MOST_SAMPLES,
+    LeftOut,
+    calibrate,
+    distances_between,
+    squared_distances,
+)
 from manyway.methods.calibration.constants import Constants
 from manyway.methods.evidence.schedule import Parameters
 from manyway.methods.evidence.solver import learn_before
@@ -136,3 +142,13 @@ def test_a_prototype_of_fewer_examples_is_shrunk_more():
     ratios = factors / (1 - factors) / plain.counts
     torch.testing.assert_close(ratios, ratios[:, :1].expand_as(ratios))
     torch.testing.assert_close(plain.shrunk(Constants()).precision, plain.precision / factors.amax(-1))
+
+
+@pytest.mark.parametrize("n_features", [1, 2, 4])
+def test_small_distances_of_few_features_keep_their_digits(n_features):
+    """A difference of squares would be rounding alone, and could be negative."""
+    steps = torch.tensor([0.0, 0.0, 2.0**-20, 2.0**-18])
+    samples = (3 + steps).view(1, -1, 1).expand(-1, -1, n_features)
+    expected = n_features * (steps[:, None] - steps[None]).square()
+    assert torch.equal(distances_between(samples)[0], expected)
+    assert torch.equal(squared_distances(samples, samples[:, :2])[0], expected[:, :2])

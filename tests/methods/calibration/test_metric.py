@@ -155,7 +155,7 @@ def test_the_within_class_scatter_of_placed_features_is_that_of_the_features():
     torch.testing.assert_close(means[None], calibration.offsets)
 
 
-def test_a_metric_is_used_where_left_out_examples_gain_by_it_however_little():
+def test_a_metric_is_used_where_left_out_examples_gain_by_it():
     tasks = transform(make_tasks(20, n_classes=6, n_query=5, n_features=65, shots=4, spread=0.5), "rcl2")
     found, plain = (calibrate(tasks, Schedule(), metric=metric) for metric in (True, False))
     losses, plain_losses = (one.losses.sum(-1) for one in (found, plain))
@@ -163,6 +163,16 @@ def test_a_metric_is_used_where_left_out_examples_gain_by_it_however_little():
     assert 0 < used.sum() < 20
     assert (losses[used] < plain_losses[used]).all()
     torch.testing.assert_close(losses[~used], plain_losses[~used])
+
+
+def test_the_metric_is_the_same_in_both_precisions_where_no_left_out_example_is_in_doubt():
+    """The cross-entropies add up to 10⁻⁵ nats: as differences of larger numbers, float32 would round them away."""
+    tasks = make_tasks(6, n_classes=8, n_query=5, n_features=65, shots=10, spread=2.0)
+    single, double = (calibrate(tasks.to(dtype=dtype), Schedule()) for dtype in (torch.float32, torch.float64))
+    assert double.losses.sum(-1).max() < 1e-3
+    assert len(double.shrinkage.unique()) > 1
+    torch.testing.assert_close(single.shrinkage.double(), double.shrinkage)
+    torch.testing.assert_close(single.losses.double(), double.losses, rtol=1e-3, atol=0)
 
 
 def test_some_of_many_examples_choose_the_metric(monkeypatch):

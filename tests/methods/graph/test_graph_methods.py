@@ -319,3 +319,10 @@ def test_with_few_queries_all_others_are_neighbours(n_features):
     )
     cosines = query @ query.mT
     torch.testing.assert_close(query_graph(query, 9), cosines - torch.diag_embed(cosines.diagonal(dim1=1, dim2=2)))
+
+
+def test_classes_without_variance_have_the_same_answers_in_both_precisions():
+    """Rows of one feature are 1 or −1: within a class they are equal, and their variance is rounding alone."""
+    tasks = make_tasks(3, n_classes=3, n_query=60, n_features=1, shots=5, seed=1)
+    single, double = (solve("stata", tasks.to(dtype=dtype)).probabilities for dtype in (torch.float32, torch.float64))
+    torch.testing.assert_close(single.double(), double, rtol=0, atol=1e-3)

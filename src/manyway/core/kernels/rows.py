@@ -88,8 +88,10 @@ def _units(table_ptr, source, centre, inside, n_features, d):
     # A power of two that brings the largest entry near 1: no square overflows or vanishes, and no digit changes.
     largest = tl.maximum(tl.max(tl.abs(values), axis=1), 1.1754943508222875e-38)
     values *= tl.exp2(-tl.floor(tl.log2(largest)))[:, None]
-    norm = tl.sqrt(tl.sum(values * values, axis=1))
-    return values / tl.maximum(norm, 1.1754943508222875e-38)[:, None]
+    # Rounded to the nearest number, as plain code does: a row of one feature is exactly 1 or −1, and opposite rows add
+    # up to exactly 0. A sum near 0 would be given a direction by rounding where its length is divided out.
+    norm = tl.maximum(tl.sqrt_rn(tl.sum(values * values, axis=1)), 1.1754943508222875e-38)
+    return tl.div_rn(values, tl.broadcast_to(norm[:, None], values.shape))
 
 
 @triton.jit

@@ -44,7 +44,9 @@ _LEAST_TRUST = 0.005  # a factor could be 0; half and twice of it change no labe
 # The values of γ that are tried besides 1, about equally spaced in ln(γ/(1 − γ)).
 _SHRINKAGES = (0.95, 0.85, 0.6, 0.3, 0.1, 0.03, 0.01)
 _EXACT_FEATURES = 64  # with more, a GPU may round products: the errors of many distances cancel
+_FEW_FEATURES = 4  # with so few, pairs are so near that a difference of squares would be rounding alone
 _LESS = 1 - 1e-5  # two values of γ that differ by rounding alone are equally good, whatever the unit of the features
+_NO_LOSS = 1e-30  # nats of all left-out samples: less is 0 to float32, on some devices, and no reason for another γ
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -382,7 +384,8 @@ def _with_metric(
         one = left_out.classified(found, (1 - gamma) * weight, answers.spread, near)
         if gamma < least:
             one = one._replace(losses=one.losses + log(least / gamma) / one.losses.shape[-1])
-        better = one.losses.sum(-1) < _LESS * best.losses.sum(-1)
+        least_loss = best.losses.sum(-1)
+        better = one.losses.sum(-1) < torch.minimum(_LESS * least_loss, least_loss - _NO_LOSS)
         for mine, theirs in zip(best, one, strict=True):
             mine[better] = theirs[better]
         shrinkage[better] = gamma
@@ -496,9 +499,15 @@ class LeftOut:
         return Answers(losses, precision * self._gain, terms.spread, self._noise(terms.own))
 
     def _losses(self, distances: Tensor, own: Tensor, precision: Tensor) -> Tensor:
-        """[t, n] weighted cross-entropies."""
+        """[t, n] weighted cross-entropies ln(1 + eˣ), with x = ln Σ_{k ≠ own} e^{s_k} − s_own.
+
+        As a difference of two logarithms the small one of a sample without doubt would be rounding alone, which would
+        then choose the metric where all samples are like that.
+        """
         scores = distances * precision.mul(-0.5).view(-1, 1, 1)
-        return (scores.logsumexp(-1) + 0.5 * precision.unsqueeze(-1) * own) * self.usable
+        others = scores.scatter_(-1, self.labels.unsqueeze(-1), -torch.inf).logsumexp(-1)
+        doubt = others + 0.5 * precision.unsqueeze(-1) * own
+        return torch.logaddexp(doubt, torch.zeros_like(doubt)) * self.usable
 
     def distances(self, samples: Tensor, prototypes: Tensor) -> Tensor:
         """[t, n, k] unbiased squared distances of samples [t, n, d] to prototypes [t, k, d] without them."""
@@ -592,15 +601,28 @@ class LeftOut:
 
 def squared_distances(samples: Tensor, prototypes: Tensor) -> Tensor:
     """[t, n, k] squared distances of samples [t, n, d] to prototypes [t, k, d]."""
+    if samples.shape[-1] <= _FEW_FEATURES:
+        return _sums_of_squares(samples, prototypes)
     middle, offsets, lengths = _from_middle(prototypes)
     return _squared_distances(samples - middle, offsets, lengths)
 
 
 def distances_between(samples: Tensor) -> Tensor:
     """[t, n, n] squared distances among samples [t, n, d]."""
+    if samples.shape[-1] <= _FEW_FEATURES:
+        return _sums_of_squares(samples, samples)
     products = samples @ samples.mT
     lengths = products.diagonal(dim1=1, dim2=2).clone()
     return products.mul_(-2).add_(lengths.unsqueeze(1)).add_(lengths.unsqueeze(2))
+
+
+def _sums_of_squares(samples: Tensor, others: Tensor) -> Tensor:
+    """[t, n, k] = Σ_d (x − y)², feature by feature: a small distance keeps its digits, and that of equal rows is 0."""
+    total = (samples[..., :1] - others[..., :1].mT).square_()
+    for d in range(1, samples.shape[-1]):
+        apart = samples[..., d : d + 1] - others[..., d : d + 1].mT
+        total.addcmul_(apart, apart)
+    return total
 
 
 def _from_middle(prototypes: Tensor) -> tuple[Tensor, Tensor, Tensor]:

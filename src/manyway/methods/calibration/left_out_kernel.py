@@ -120,7 +120,15 @@ def _fit(
         own, usable, distance, largest, weight = _answers(
             products_ptr, rows_ptr, i, t, k, n_tasks, n_samples, n_classes, precision
         )
-        loss = tl.log(tl.sum(weight, axis=1)) + largest + 0.5 * precision * own
+        label = tl.load(labels_ptr + t * n_samples + i, i < n_samples, other=0)
+        other = (k < n_classes)[None, :] & (k[None, :] != label[:, None])
+        score = tl.where(other, -0.5 * precision * distance, -float("inf"))
+        largest = tl.maximum(tl.max(score, axis=1), -1e30)  # of one class there is no other
+        total = tl.maximum(tl.sum(tl.exp(score - largest[:, None]), axis=1), 1e-37)
+        doubt = tl.log(total) + largest + 0.5 * precision * own
+        part = tl.exp(-tl.abs(doubt))
+        series = part * (1 - part * (1 / 2 - part * (1 / 3 - part / 4)))  # ln(1 + e) of a small e keeps its digits
+        loss = tl.maximum(doubt, 0.0) + tl.where(part < 0.01, series, tl.log(1 + part))
         tl.store(losses_ptr + t * n_samples + i, loss * usable, i < n_samples)
 
 

@@ -77,8 +77,9 @@ def stata(
 
     Differs from the authors' code: a query is never its own neighbour, also when it has duplicates. Variances have a
     lower bound, 10⁻⁶ of the mean of Σ⁰, so that features which are constant in a task change nothing; there the
-    original has NaN. Nothing is divided by the sum of an empty class. On the recorded tasks the labels are the same.
-    No [q, k, d] or [k, d, d] array is made.
+    original has NaN. Another, 10⁻⁵ of the mean square of a feature around its mean, keeps float32 from dividing by
+    rounding errors where the queries of a class are equal. Nothing is divided by the sum of an empty class. On the
+    recorded tasks the labels are the same. No [q, k, d] or [k, d, d] array is made.
 
     Reference: Zanella, Fuchs, De Vleeschouwer, Ben Ayed, "Realistic test-time adaptation of vision-language models",
     CVPR 2025.
@@ -97,7 +98,7 @@ def stata(
     x = query - centre
     both = torch.cat([x, x.square()], -1)  # [t, q, 2d]
     first = _weighted_squares(u, both, anchors - centre).sum(1, keepdim=True) / tasks.n_query  # Σ⁰, [t, 1, d]
-    least = common.least_variance(first)
+    least = torch.maximum(common.least_variance(first), common.rounding_variance(x))
     first = torch.maximum(first, least)
     # A class that no query chooses has β = 0 and stays at its anchor: only the others are computed again.
     at_anchors = prior + _log_likelihood(both, anchors - centre, first.expand_as(anchors)) / tempering

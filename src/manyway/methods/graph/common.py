@@ -12,6 +12,7 @@ from manyway.core import Solution, Tasks, class_directions, cross_products, extr
 from manyway.methods.calibration.scaling import transform
 
 _LEAST_VARIANCE = 1e-6  # relative to the mean over features
+_LEAST_PART = 1e-5  # relative to the mean square of a feature
 _DEAD = 1e-5  # a feature whose range is this much below the largest one is constant but for rounding
 
 
@@ -97,6 +98,15 @@ def least_variance(variances: Tensor) -> Tensor:
     """
     d = variances.shape[-1]  # the variances of vectors of length one are at most of the order of 1/d
     return variances.mean((1, 2), keepdim=True).clamp_min(1e-3 / d) * _LEAST_VARIANCE
+
+
+def rounding_variance(centred: Tensor) -> Tensor:
+    """[t, 1, d] the least variance of each feature within a class, from all rows [t, n, d] around their mean.
+
+    A variance is a difference of squares, and float32 rounds these. What is far below the squares is rounding alone: a
+    likelihood that is divided by it would be noise.
+    """
+    return centred.square().mean(1, keepdim=True).mul_(_LEAST_PART)
 
 
 def n_live_features(query: Tensor, vectors: Tensor) -> Tensor:
