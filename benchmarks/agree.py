@@ -8,10 +8,11 @@ features (1 to 512) change from one task to the next such that every combination
 that a kernel divides into blocks meet several of them.
 
 Two answers agree where no probability differs by more than the method's limit. Iterations can amplify rounding without
-limit: a query between two classes goes one way or the other. Where a difference is above the limit, the plain code
-therefore solves the same task three times more, with features changed by about as much as the arithmetic rounds. The
-answers then still agree where the difference is at most ten times what this makes. Labels differ where the two are
-further apart on the CPU than the limit; others are ties. The exit code is 1 where answers do not agree.
+limit: a query between two classes goes one way or the other. Where a difference is above the limit, the CPU therefore
+solves the same task three times more, with features changed by about as much as the arithmetic rounds, and once in
+float64. The answers then still agree where the difference is at most ten times what this changes on the CPU. Labels
+differ where the two are further apart on the CPU than the limit; others are ties. The exit code is 1 where answers do
+not agree.
 
 Without a GPU, float32 is compared with float64 on the CPU. That shows what rounding does, and nothing of the kernels.
 """
@@ -23,17 +24,18 @@ import os
 import warnings
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from concurrent.futures import Executor, Future, ProcessPoolExecutor
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from multiprocessing import get_context
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from benchmarks.golden import as_scores, in_blocks, with_known_labels, without_examples
-from benchmarks.measure import markdown, plain, show
+from benchmarks.measure import markdown, show
 from benchmarks.results import Made, in_page
 from manyway import METHODS, Solution, Tasks, solve
 from manyway.bench.records import now, write_text
@@ -46,6 +48,7 @@ FEATURES = (1, 5, 64, 65, 512)
 N_TASKS = 2
 TIMES_ROUNDING = 10  # a difference may be so many times as large as what rounding the features makes
 N_ROUNDINGS = 3  # ways to round them, of which the largest effect counts
+GPU_PART = 0.3  # of the processes let the GPU work: one alone would mostly wait for Python
 TABLE = "agreement of a GPU and a CPU"  # the name of the table in a page
 FLOAT32 = 2.0**-22  # relative errors of a few operations
 HALF = 2.0**-11  # of products in TF32 or float16, which some methods use on a GPU (docs/performance.md)
@@ -59,6 +62,10 @@ class Sizes:
     n_classes: int
     shots: int
     n_features: int
+
+    def cost(self) -> int:
+        """About in what proportion tasks take time."""
+        return (self.n_query + self.n_classes * self.shots) * (self.n_features + self.n_classes)
 
     def __str__(self) -> str:
         return f"{self.n_query} queries, {self.n_classes} classes, {self.shots} shots, {self.n_features} features"
@@ -198,15 +205,32 @@ def answer(case: Case, sizes: Sizes, device: str, dtype: torch.dtype, rounded_by
     return torch.cat([probabilities, unknown.unsqueeze(-1)], -1).double().cpu()
 
 
-def on_cpu(name: str, sizes: Sizes, dtype: torch.dtype) -> np.ndarray[Any, Any]:
-    """What a process beside this one computes. Arrays travel between processes by value, tensors do not."""
-    torch.set_num_threads(1)
-    return answer(CASES[name], sizes, "cpu", dtype).numpy()
+Answer = np.ndarray[Any, Any]  # arrays travel between processes by value, tensors do not
+
+
+def answer_elsewhere(name: str, sizes: Sizes, device: str, dtype: torch.dtype) -> Answer:
+    """What a process beside this one computes."""
+    return answer(CASES[name], sizes, device, dtype).numpy()
+
+
+def effect_of_rounding(name: str, sizes: Sizes, seed: int | None, expected: Answer) -> float:
+    """The largest difference that rounding makes on the CPU, relative to the answers there.
+
+    The features change by one rounding, with this seed. With None they stay, and the arithmetic is in float64: rows of
+    one feature and unit length are 1 or −1 whatever their rounding.
+    """
+    dtype = torch.float64 if seed is None else torch.float32
+    changed = answer(CASES[name], sizes, "cpu", dtype, seed)
+    return _largest(changed - torch.from_numpy(expected))
 
 
 def _largest(differences: Tensor) -> float:
     """The largest absolute difference; infinite where one of the two has no answer."""
     return float(differences.abs().nan_to_num(nan=torch.inf).max())
+
+
+def _both_refuse(found: Tensor, expected: Tensor) -> bool:
+    return bool(found.isnan().all()) and bool(expected.isnan().all())
 
 
 @dataclass
@@ -221,9 +245,13 @@ class Comparison:
     worst: Sizes | None = None
     wrong: list[str] = field(default_factory=list)  # sizes at which the answers do not agree
 
-    def add(self, sizes: Sizes, found: Tensor, expected: Tensor, by_rounding: Callable[[], float]) -> None:
-        """Compare the answers to tasks of some sizes; ``by_rounding`` gives the difference that rounding makes."""
-        if bool(found.isnan().all()) and bool(expected.isnan().all()):  # both refuse
+    def differs(self, found: Tensor, expected: Tensor) -> bool:
+        """Whether a probability differs by more than the limit; not where both refuse the task."""
+        return not _both_refuse(found, expected) and _largest(found - expected) > self.case.limit
+
+    def add(self, sizes: Sizes, found: Tensor, expected: Tensor, by_rounding: float) -> None:
+        """Compare the answers to tasks of some sizes; ``by_rounding`` is the difference that rounding makes."""
+        if _both_refuse(found, expected):
             return
         difference = _largest(found - expected)
         classes = expected[..., :-1]
@@ -234,9 +262,9 @@ class Comparison:
         if self.largest <= difference < torch.inf:
             self.largest = difference
             self.worst = sizes
-        if difference <= self.case.limit:
+        if not self.differs(found, expected):
             return
-        allowed = TIMES_ROUNDING * by_rounding()
+        allowed = TIMES_ROUNDING * by_rounding
         if difference <= allowed:
             self.n_by_rounding += 1
         else:
@@ -245,7 +273,7 @@ class Comparison:
     def row(self, name: str) -> list[object]:
         share = f"{100 * self.n_labels / max(self.n_queries, 1):.2f} %"
         agrees = "**no**" if self.wrong else "yes"
-        return [name, f"{self.largest:.1e}", share, self.n_by_rounding, self.worst, self.case.limit, agrees]
+        return [name, f"{self.largest:.1e}", share, self.n_by_rounding, self.worst, self.case.limit, agrees, now()[:10]]
 
 
 HEADER = (
@@ -256,39 +284,102 @@ HEADER = (
     "where the difference is largest",
     "limit",
     "agrees",
+    "date",
 )
 
 
-def compare(name: str, queries: Collection[int], pool: Executor) -> Comparison:
-    """Run a case over all sizes. The CPU's answers are computed in other processes meanwhile."""
-    case = CASES[name]
-    gpu = torch.cuda.is_available()
-    device = "cuda" if gpu else "cpu"
-    exact = torch.float32 if gpu else torch.float64
-    every = list(design(case, queries))
-    answers: list[Future[np.ndarray[Any, Any]]] = [pool.submit(on_cpu, name, sizes, exact) for sizes in every]
-    compared = Comparison(case)
-    for sizes, future in zip(every, answers, strict=True):
-        found = answer(case, sizes, device, torch.float32)
-        expected = torch.from_numpy(future.result())
+class Pools(NamedTuple):
+    """The processes that compute answers: both devices work at the same time, each on several tasks."""
 
-        def by_rounding(sizes: Sizes = sizes, expected: Tensor = expected) -> float:
-            with plain():
-                changed = [answer(case, sizes, device, torch.float32, seed) for seed in range(N_ROUNDINGS)]
-            return max(_largest(one - expected) for one in changed)
+    gpu: Executor
+    cpu: Executor
 
-        compared.add(sizes, found, expected, by_rounding)
+
+@contextmanager
+def processes(number: int) -> Iterator[Pools]:
+    """So many processes with one thread each."""
+    for_gpu = max(1, round(number * GPU_PART))
+    how: dict[str, Any] = {
+        "mp_context": get_context("spawn"),
+        "initializer": torch.set_num_threads,
+        "initargs": (1,),
+    }
+    with (
+        ProcessPoolExecutor(for_gpu, **how) as gpu,
+        ProcessPoolExecutor(max(1, number - for_gpu), **how) as cpu,
+    ):
+        yield Pools(gpu, cpu)
+
+
+class Running(NamedTuple):
+    """The answers of one task that are being computed."""
+
+    sizes: Sizes
+    found: Future[Answer]
+    expected: Future[Answer]
+
+
+def begin(name: str, queries: Collection[int], pools: Pools) -> list[Running]:
+    """Let the processes solve the tasks of a case; large ones first, so that none is left for the end."""
+    device = "cuda" if torch.cuda.is_available() else "cpu"
+    every = sorted(design(CASES[name], queries), key=Sizes.cost, reverse=True)
+    return [
+        Running(
+            sizes=sizes,
+            found=pools.gpu.submit(answer_elsewhere, name, sizes, device, torch.float32),
+            expected=pools.cpu.submit(answer_elsewhere, name, sizes, "cpu", exact()),
+        )
+        for sizes in every
+    ]
+
+
+def exact() -> torch.dtype:
+    """The numbers of the answers that others are compared with."""
+    return torch.float32 if torch.cuda.is_available() else torch.float64
+
+
+def end(name: str, running: Iterable[Running], pools: Pools) -> Comparison:
+    """Compare the answers of a case when they are there."""
+    compared = Comparison(CASES[name])
+    answers = [(one.sizes, one.found.result(), one.expected.result()) for one in running]
+    effects: dict[Sizes, list[Future[float]]] = {}
+    for sizes, found, expected in answers:  # all at once, so that they are computed side by side
+        if compared.differs(torch.from_numpy(found), torch.from_numpy(expected)):
+            seeds = (None, *range(N_ROUNDINGS))
+            effects[sizes] = [pools.cpu.submit(effect_of_rounding, name, sizes, seed, expected) for seed in seeds]
+    for sizes, found, expected in answers:
+        by_rounding = max((effect.result() for effect in effects.get(sizes, ())), default=0.0)
+        compared.add(sizes, torch.from_numpy(found), torch.from_numpy(expected), by_rounding)
     return compared
 
 
+def in_turn(names: Sequence[str], queries: Collection[int], pools: Pools) -> Iterator[tuple[str, Comparison]]:
+    """The comparison of each case. The next one is begun before one ends, so that no process waits."""
+    begun = {name: begin(name, queries, pools) for name in names[:1]}
+    for name, following in zip(names, [*names[1:], None], strict=True):
+        if following is not None:
+            begun[following] = begin(following, queries, pools)
+        yield name, end(name, begun.pop(name), pools)
+
+
 def write_table(path: Path, rows: Iterable[Sequence[object]]) -> None:
-    """Put the table between its marks in a page."""
-    cells = [[str(value) for value in row] for row in rows]
+    """Put the rows into the table of a page. Rows of other methods stay there, if they are from the same machine."""
+    text = path.read_text(encoding="utf-8")
     device = torch.cuda.get_device_name() if torch.cuda.is_available() else "no GPU: float32 and float64 on a CPU"
-    origin = f"{now()[:10]}, {device}, torch {torch.__version__}"
-    write_text(
-        path, in_page(path.read_text(encoding="utf-8"), TABLE, Made(HEADER, cells, markdown(HEADER, cells), origin))
-    )
+    origin = f"{device}, torch {torch.__version__}"
+    cells = _rows_of(text) if f"*{origin}*" in text else {}
+    for row in rows:
+        cells[str(row[0])] = [str(value) for value in row]
+    ordered = [cells[name] for name in CASES if name in cells]
+    made = Made(HEADER, ordered, markdown(HEADER, ordered), origin)
+    write_text(path, in_page(text, TABLE, made))
+
+
+def _rows_of(text: str) -> dict[str, list[str]]:
+    """The rows of the table in a page, by their method."""
+    table = text.partition(f"<!--table:{TABLE}-->")[2].partition("<!--end-->")[0]
+    rows = [line.strip("| ").split(" | ") for line in table.splitlines() if line.startswith("| ")]
+    return {row[0]: row for row in rows if row[0] in CASES}
 
 
 def main(words: Sequence[str] | None = None) -> int:
@@ -298,7 +389,7 @@ def main(words: Sequence[str] | None = None) -> int:
         "--queries", nargs="*", type=int, default=QUERIES, choices=QUERIES, metavar="N", help="only these numbers"
     )
     parser.add_argument("--page", type=Path, help="a page to write the table into")
-    parser.add_argument("--processes", type=int, default=os.cpu_count(), help="that compute the answers of the CPU")
+    parser.add_argument("--processes", type=int, default=os.cpu_count(), help="in all; default: one per core")
     options = parser.parse_args(words)
     unknown = sorted(set(options.methods) - set(CASES))
     if unknown:
@@ -308,17 +399,16 @@ def main(words: Sequence[str] | None = None) -> int:
     rows: list[list[object]] = []
     wrong: list[str] = []
 
-    def compared(pool: Executor) -> Iterator[list[object]]:
-        for name in options.methods or CASES:
-            found = compare(name, options.queries, pool)
+    def compared(pools: Pools) -> Iterator[list[object]]:
+        for name, found in in_turn(options.methods or list(CASES), options.queries, pools):
             wrong.extend(f"{name}, {one}" for one in found.wrong)
             rows.append(found.row(name))
             if options.page is not None:  # after each one, so that a run that is stopped leaves what it has
                 write_table(options.page, rows)
             yield rows[-1]
 
-    with ProcessPoolExecutor(options.processes, mp_context=get_context("spawn")) as pool:
-        show("Agreement of a GPU and a CPU", HEADER, compared(pool))
+    with processes(options.processes) as pools:
+        show("Agreement of a GPU and a CPU", HEADER, compared(pools))
     for line in wrong:
         print(f"no agreement: {line}")
     return 1 if wrong else 0
