@@ -9,7 +9,9 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 T = TypeVar("T")
-NAMED = re.compile(r"`([a-z]\w*)(?:=([^`]*))?`")  # a parameter in a sentence, and its value where it has one
+NAMED = re.compile(
+    r"`([a-z]\w*)(?:=([^`]*))?`"
+)  # a parameter in a sentence, and its value where it has one
 
 
 class InputError(ValueError):
@@ -55,7 +57,9 @@ def few(names: Iterable[Any], most: int = 6) -> str:
     'ant, bee and 2 more'
     """
     names = list(names)
-    return ", ".join(map(str, names[:most])) + (f" and {len(names) - most} more" if len(names) > most else "")
+    return ", ".join(map(str, names[:most])) + (
+        f" and {len(names) - most} more" if len(names) > most else ""
+    )
 
 
 def named(known: Mapping[str, T], name: str, what: str) -> T:
@@ -114,7 +118,9 @@ def install(extra: str) -> str:
     from urllib.request import url2pathname
 
     try:
-        origin = json.loads(distribution("manyway").read_text("direct_url.json") or "{}").get("url", "")
+        origin = json.loads(distribution("manyway").read_text("direct_url.json") or "{}").get(
+            "url", ""
+        )
         torch = f"torch=={version('torch')} "
         build = version("torch").partition("+")[2]
         if build and "encoders" in extra.split(","):  # they need a torchvision of the same build

@@ -56,12 +56,16 @@ def logistic_cv(tasks: core.Tasks) -> Any:
     from sklearn.pipeline import make_pipeline
     from sklearn.preprocessing import Normalizer
 
-    classifier = LogisticRegression(C=_INVERSE_PENALTIES[len(_INVERSE_PENALTIES) // 2], max_iter=_STEPS)
+    classifier = LogisticRegression(
+        C=_INVERSE_PENALTIES[len(_INVERSE_PENALTIES) // 2], max_iter=_STEPS
+    )
     fewest = int(core.count_labels(tasks.support_labels, tasks.n_classes).min())
     if fewest > 1:
         folds = min(_MOST_FOLDS, fewest)
         # By the log-likelihood the weakest penalty wins, which costs 2.5 points on intents with five shots.
-        classifier = GridSearchCV(classifier, {"C": _INVERSE_PENALTIES}, cv=folds, scoring="accuracy")
+        classifier = GridSearchCV(
+            classifier, {"C": _INVERSE_PENALTIES}, cv=folds, scoring="accuracy"
+        )
     return make_pipeline(Normalizer(), classifier)
 
 
@@ -89,7 +93,9 @@ class ShrunkLDA:
         from sklearn.preprocessing import normalize
 
         biases = (self.means_.T * self.weights_).sum(0) / 2
-        return cast(FloatArray, softmax(normalize(rows.astype(np.float64)) @ self.weights_ - biases, axis=1))
+        return cast(
+            FloatArray, softmax(normalize(rows.astype(np.float64)) @ self.weights_ - biases, axis=1)
+        )
 
     def predict(self, rows: FloatArray) -> FloatArray:
         return cast(FloatArray, self.classes_[self.predict_proba(rows).argmax(1)])
@@ -105,7 +111,9 @@ def _baseline(name: str, title: str, make: Callable[[core.Tasks], Any]) -> Metho
         from manyway.evaluation import fit_and_predict
 
         with catch_warnings():
-            simplefilter("ignore")  # about collinear columns and limits of iterations, for every task
+            simplefilter(
+                "ignore"
+            )  # about collinear columns and limits of iterations, for every task
             return fit_and_predict(make(tasks), tasks, True)
 
     solver.__doc__ = make.__doc__

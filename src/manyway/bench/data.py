@@ -27,7 +27,9 @@ def find_features(key: str, data: Path | None) -> FeatureSet:
     if key in _EMBEDDED:
         return load_glyphs(_EMBEDDED[key])
     if not re.fullmatch(r"\w[\w.+-]*(/\w[\w.+-]*)*", key):
-        raise InputError(f"'{key}' is not the key of a feature set; to run on a file, give it as `features`.")
+        raise InputError(
+            f"'{key}' is not the key of a feature set; to run on a file, give it as `features`."
+        )
     folder = data_folder(data)
     found = _found(folder, key)
     if found is not None:
@@ -56,7 +58,9 @@ def _half(features: FeatureSet, parity: int) -> FeatureSet:
     labels = features.labels[which] // 2
     vectors = None if features.class_features is None else features.class_features[parity::2]
     names = features.class_names[parity::2]
-    return FeatureSet(features.features[which], labels, names, meta=features.meta, class_features=vectors)
+    return FeatureSet(
+        features.features[which], labels, names, meta=features.meta, class_features=vectors
+    )
 
 
 def data_folder(data: Path | None) -> Path | None:
@@ -74,7 +78,9 @@ def _found(folder: Path | None, key: str) -> Path | None:
     suffixes = (".safetensors", ".npz")
     places = [folder, folder / "features"]
     exact = [place / f"{key}{suffix}" for place in places for suffix in suffixes]
-    longer = sorted(path for place in places for path in place.glob(f"{key}_*") if path.suffix in suffixes)
+    longer = sorted(
+        path for place in places for path in place.glob(f"{key}_*") if path.suffix in suffixes
+    )
     if longer:
         # Beside KEY_ENCODER there may be KEY_SOMETHING_ENCODER: other features of the same data, with other keys.
         shortest = min(longer, key=lambda path: len(path.stem))
@@ -82,12 +88,16 @@ def _found(folder: Path | None, key: str) -> Path | None:
         longer = [shortest] if all(path.stem.endswith(ending) for path in longer) else longer
     if not any(path.exists() for path in exact) and len(longer) > 1:
         names = ", ".join(path.name for path in longer)
-        raise InputError(f"Several files could be '{key}': {names}; name one of them with `features`.")
+        raise InputError(
+            f"Several files could be '{key}': {names}; name one of them with `features`."
+        )
     return next((path for path in (*exact, *longer) if path.exists()), None)
 
 
 def _how_to_get(key: str, folder: Path | None) -> str:
-    place = "the data folder (name one with `data` or MANYWAY_DATA)" if folder is None else str(folder)
+    place = (
+        "the data folder (name one with `data` or MANYWAY_DATA)" if folder is None else str(folder)
+    )
     made = f"{folder or 'DATA'}/{key}.safetensors"
     another = "or run on another set with `features`."
     parts = re.fullmatch(r"(\w+)-(rn18|wrn)(-val)?", key)

@@ -29,7 +29,10 @@ class Job(NamedTuple):
     def title(self) -> str:
         """What it is, in a few words."""
         experiment = self.experiment
-        words = [task_title(experiment.task), *(f"{name}={number(v)}" for name, v in experiment.params.items())]
+        words = [
+            task_title(experiment.task),
+            *(f"{name}={number(v)}" for name, v in experiment.params.items()),
+        ]
         words += [] if experiment.scorer is None else [f"scorer={experiment.scorer}"]
         return f"{experiment.method} on {experiment.features}: {' '.join(words)}"
 
@@ -40,7 +43,9 @@ def task_title(task: TaskSpec) -> str:
     >>> task_title(TaskSpec(shots=None, n_query=40))
     'shots=given k_eff=5 n_query=40'
     """
-    shown = {n: v for n, v in task_fields(task).items() if n in ("shots", "k_eff") or v != DEFAULTS[n]}
+    shown = {
+        n: v for n, v in task_fields(task).items() if n in ("shots", "k_eff") or v != DEFAULTS[n]
+    }
     return " ".join(f"{name}={number(in_words(name, value))}" for name, value in shown.items())
 
 
@@ -86,19 +91,29 @@ def make_jobs(suite: Suite, wishes: Wishes) -> tuple[list[Job], list[str]]:
     for block in suite.blocks:
         block = _adapt(block, wishes)
         # Some feature sets take the tuned parameters of another.
-        tuned = {name: wishes.tuned.get(suite.tuned_from.get(name, name), {}) for name in block.features}
+        tuned = {
+            name: wishes.tuned.get(suite.tuned_from.get(name, name), {}) for name in block.features
+        }
         for experiment in block.experiments(tuned, lambda name: load(name).n_classes):
             # An axis that this experiment does not have is a parameter of another method: nothing is said about it.
             axes = experiment.axes
             for axis in wishes.only:
                 if axis in axes:
                     seen[axis].add(str(in_words(axis, axes[axis])))
-            if any(str(in_words(axis, axes[axis])) not in kept for axis, kept in wishes.only.items() if axis in axes):
+            if any(
+                str(in_words(axis, axes[axis])) not in kept
+                for axis, kept in wishes.only.items()
+                if axis in axes
+            ):
                 continue
             features = load(experiment.features)
             if isinstance(experiment.task.unknown_from, str):
                 experiment = replace(experiment, strangers=strangers(experiment.task.unknown_from))
-            if wishes.override is not None and experiment.task.shots is None and features.is_support is None:
+            if (
+                wishes.override is not None
+                and experiment.task.shots is None
+                and features.is_support is None
+            ):
                 # The suite's own set comes with its labelled samples; the one that replaces it does not.
                 without_support = True
                 continue
@@ -107,15 +122,25 @@ def make_jobs(suite: Suite, wishes: Wishes) -> tuple[list[Job], list[str]]:
                 if experiment.task.shots == 0 and not get_method(experiment.method).class_features:
                     problem = f"{experiment.method} needs labelled examples"
                 if problem:
-                    skipped[f"{task_title(experiment.task)} on {experiment.features}: {problem}"] = None
+                    skipped[
+                        f"{task_title(experiment.task)} on {experiment.features}: {problem}"
+                    ] = None
                     continue
             key = experiment_key(experiment, features.fingerprint)
             jobs.setdefault(key, Job(key, experiment, features))
     if without_support and not jobs:
-        lacking = f"takes labelled samples that come with a feature set, and {wishes.features} has none"
-        raise InputError(f"{suite.name} {lacking}; say how many to draw: shots=10 in `task`, for example.")
+        lacking = (
+            f"takes labelled samples that come with a feature set, and {wishes.features} has none"
+        )
+        raise InputError(
+            f"{suite.name} {lacking}; say how many to draw: shots=10 in `task`, for example."
+        )
     if suite.blocks and not jobs:
-        reason = f"the features cannot serve it ({next(iter(skipped))})" if skipped else "`only` keeps no experiment."
+        reason = (
+            f"the features cannot serve it ({next(iter(skipped))})"
+            if skipped
+            else "`only` keeps no experiment."
+        )
         raise InputError(f"Nothing of {suite.name} is left to run; {reason}")
     for axis, wanted in wishes.only.items():
         for value in wanted:
@@ -125,24 +150,40 @@ def make_jobs(suite: Suite, wishes: Wishes) -> tuple[list[Job], list[str]]:
 
 
 def make_plan(
-    suite: Suite, jobs: Sequence[Job], wishes: Wishes, store: Store | None = None, skipped: Sequence[str] = ()
+    suite: Suite,
+    jobs: Sequence[Job],
+    wishes: Wishes,
+    store: Store | None = None,
+    skipped: Sequence[str] = (),
 ) -> Plan:
     """What to remember of a run, so that its results can be shown later without the features.
 
     A part of a suite (``only``) is added to earlier requests under the same name, with as many tasks of the same seed;
     a whole suite replaces them.
     """
-    experiments = [Asked(features=job.experiment.features, **request(job.experiment, job.key)) for job in jobs]
+    experiments = [
+        Asked(features=job.experiment.features, **request(job.experiment, job.key)) for job in jobs
+    ]
     name = suite.name if wishes.override is None else f"{suite.name}@{wishes.override}"
     if wishes.only and store is not None:
         # The same experiment has another key where another version of the method made it.
         new = [asked.model_copy(update={"key": ""}) for asked in experiments]
         sizes = {(asked.n_tasks, asked.seed) for asked in experiments}
         old = (asked for plan in store.plans() if plan.name == name for asked in plan.experiments)
-        experiments += [a for a in old if (a.n_tasks, a.seed) in sizes and a.model_copy(update={"key": ""}) not in new]
+        experiments += [
+            a
+            for a in old
+            if (a.n_tasks, a.seed) in sizes and a.model_copy(update={"key": ""}) not in new
+        ]
         order = [method for block in suite.blocks for method in block.methods]
-        experiments.sort(key=lambda asked: order.index(asked.method) if asked.method in order else len(order))
-    about: dict[str, Any] = {"suite": suite.name, "source": dict(suite.source), "override": wishes.override}
+        experiments.sort(
+            key=lambda asked: order.index(asked.method) if asked.method in order else len(order)
+        )
+    about: dict[str, Any] = {
+        "suite": suite.name,
+        "source": dict(suite.source),
+        "override": wishes.override,
+    }
     return Plan(name=name, **about, experiments=experiments, created=now(), skipped=list(skipped))
 
 
@@ -173,7 +214,9 @@ def parse_task(texts: Sequence[str]) -> dict[str, Any]:
         if not equals or not value:
             raise InputError(f"'{text}' is not of the form FIELD=VALUE.")
         if name not in TaskAxes.model_fields:
-            raise InputError(f"A task has no field '{name}'; {nearest(name, TaskAxes.model_fields)}")
+            raise InputError(
+                f"A task has no field '{name}'; {nearest(name, TaskAxes.model_fields)}"
+            )
         task[name] = _number(value)
     return {name: getattr(checked(TaskAxes, task, "`task`"), name) for name in task}
 
@@ -188,8 +231,12 @@ def _number(text: str) -> int | float | str:
 def _adapt(block: Block, wishes: Wishes) -> Block:
     features = block.features if wishes.override is None else (wishes.override,)
     changes = {
-        "features": tuple(name for name in features if name in wishes.only.get("features", features)),
-        "n_tasks": block.n_tasks if wishes.n_tasks is None or block.trace is not None else wishes.n_tasks,
+        "features": tuple(
+            name for name in features if name in wishes.only.get("features", features)
+        ),
+        "n_tasks": block.n_tasks
+        if wishes.n_tasks is None or block.trace is not None
+        else wishes.n_tasks,
         "seed": block.seed if wishes.seed is None else wishes.seed,
         "task": block.task.model_copy(update=dict(wishes.task)),
     }
@@ -199,11 +246,17 @@ def _adapt(block: Block, wishes: Wishes) -> Block:
 def _check_only(suite: Suite, wishes: Wishes) -> None:
     """Refuse a part of a suite by an axis that no experiment of it has a value on."""
     tables: list[Mapping[str, Mapping[str, Any]]] = list(wishes.tuned.values())
-    tables += [of for block in suite.blocks for of in (block.params, block.sweep, *block.params_on.values())]
+    tables += [
+        of
+        for block in suite.blocks
+        for of in (block.params, block.sweep, *block.params_on.values())
+    ]
     params = {name for table in tables for of_method in table.values() for name in of_method}
     known = ["method", "features", "scorer", *TaskAxes.model_fields, *sorted(params)]
     for axis in wishes.only:
         if axis not in known:
-            raise InputError(f"{axis}=… in `only`: {suite.name} has no axis '{axis}'; {nearest(axis, known)}")
+            raise InputError(
+                f"{axis}=… in `only`: {suite.name} has no axis '{axis}'; {nearest(axis, known)}"
+            )
     for method in wishes.only.get("method", ()):
         get_method(method)  # an unknown one is an error that names the nearest

@@ -54,7 +54,9 @@ def one_of(known: Iterable[str], what: str) -> AfterValidator:
 
 def _file_name(name: str) -> str:
     if not re.fullmatch(r"[\w+-][\w .+-]*", name):
-        raise ValueError(f"is {name!r}; it becomes part of a file name: letters, digits, spaces and . _ + - only")
+        raise ValueError(
+            f"is {name!r}; it becomes part of a file name: letters, digits, spaces and . _ + - only"
+        )
     return name
 
 
@@ -90,7 +92,12 @@ class Table(Strict):
     @property
     def axes(self) -> dict[str, Sequence[str]]:
         """The axes that it names, by the key that names them."""
-        named = {"rows": self.rows, "columns": self.columns, "where": [*self.where], "minus": [*self.minus]}
+        named = {
+            "rows": self.rows,
+            "columns": self.columns,
+            "where": [*self.where],
+            "minus": [*self.minus],
+        }
         return {**named, "over": self.over, "best": [self.best] if self.best else []}
 
 
@@ -117,7 +124,9 @@ class Plot(Strict):
     @model_validator(mode="after")
     def _best_of(self) -> "Plot":
         if (self.y == "best") != bool(self.of):
-            raise ValueError("must have y = 'best' together with of = 'the axis to choose from', or neither")
+            raise ValueError(
+                "must have y = 'best' together with of = 'the axis to choose from', or neither"
+            )
         if self.y == "criterion" and self.x not in ("seconds", "steps"):
             raise ValueError("must have x = 'seconds' or x = 'steps', because y is 'criterion'")
         return self
@@ -127,7 +136,13 @@ class Plot(Strict):
         """The axes that it names, by the key that names them."""
         x = [] if self.formulas or self.y == "criterion" else [self.x]
         of = [self.of] if self.of else []
-        return {"x": x, "lines": [self.lines], "panels": self.panels, "of": of, "where": [*self.where]}
+        return {
+            "x": x,
+            "lines": [self.lines],
+            "panels": self.panels,
+            "of": of,
+            "where": [*self.where],
+        }
 
     @property
     def metric(self) -> Sequence[str]:
@@ -140,7 +155,10 @@ def _numbered(plots: Any) -> Any:
     if not isinstance(plots, list):
         return plots
     names = ["plot", *(f"plot{number}" for number in range(2, len(plots) + 1))]
-    return [{"name": name, **one} if isinstance(one, dict) else one for name, one in zip(names, plots, strict=False)]
+    return [
+        {"name": name, **one} if isinstance(one, dict) else one
+        for name, one in zip(names, plots, strict=False)
+    ]
 
 
 def _distinct(plots: list[Plot]) -> list[Plot]:
@@ -157,10 +175,16 @@ class Presentation(Strict):
     title: str
     about: Annotated[str, AfterValidator(str.strip)] = ""
     tables: list[Table] = Field(default_factory=list)
-    plots: Annotated[list[Plot], BeforeValidator(_numbered), AfterValidator(_distinct)] = Field(default_factory=list)
+    plots: Annotated[list[Plot], BeforeValidator(_numbered), AfterValidator(_distinct)] = Field(
+        default_factory=list
+    )
     labels: dict[str, str] = Field(default_factory=dict)  # what tables call a feature set
 
 
 def read_presentation(source: Mapping[str, Any], where: str) -> Presentation:
     """The part of a suite that is about showing it; its experiments are not looked at."""
-    return checked(Presentation, {key: source[key] for key in Presentation.model_fields if key in source}, where)
+    return checked(
+        Presentation,
+        {key: source[key] for key in Presentation.model_fields if key in source},
+        where,
+    )

@@ -50,7 +50,10 @@ class Stored(Strict):
     def to_json(self) -> str:
         """JSON with a checksum: one line per field, so that it is short and readable with a pager."""
         data = {"format": FORMAT, **plain(self.model_dump())}
-        lines = (f"{json.dumps(name)}: {json.dumps(value, sort_keys=True)}" for name, value in data.items())
+        lines = (
+            f"{json.dumps(name)}: {json.dumps(value, sort_keys=True)}"
+            for name, value in data.items()
+        )
         return "{\n" + ",\n".join([*lines, f'"{_SEAL}": "{digest(data)}"']) + "\n}\n"
 
     @classmethod
@@ -63,9 +66,13 @@ class Stored(Strict):
         except (ValueError, AttributeError, TypeError, RecursionError) as error:
             raise InputError(f"{wrong} ({error}); remove it and run again.") from error
         if found != FORMAT:
-            raise InputError(f"{wrong} (its format is {found}, not {FORMAT}); remove it and run again.")
+            raise InputError(
+                f"{wrong} (its format is {found}, not {FORMAT}); remove it and run again."
+            )
         if seal != digest({"format": FORMAT, **data}):
-            raise InputError(f"{path} was changed after it was written (its checksum differs); remove it, run again.")
+            raise InputError(
+                f"{path} was changed after it was written (its checksum differs); remove it, run again."
+            )
         return checked(cls, data, f"{wrong} (remove it and run again)")
 
 
@@ -84,7 +91,12 @@ class Request(Strict):
 def request(experiment: Experiment, key: str) -> dict[str, Any]:
     """What an experiment asks for, as the fields of a ``Request``."""
     asked = {name: getattr(experiment, name) for name in ("method", "n_tasks", "seed", "scorer")}
-    return {"key": key, **asked, "params": full_params(experiment), "task": task_fields(experiment.task)}
+    return {
+        "key": key,
+        **asked,
+        "params": full_params(experiment),
+        "task": task_fields(experiment.task),
+    }
 
 
 def experiment_key(experiment: Experiment, fingerprint: str) -> str:
@@ -103,7 +115,9 @@ def experiment_key(experiment: Experiment, fingerprint: str) -> str:
         "n_tasks": experiment.n_tasks,
         "trace": None if experiment.trace is None else experiment.trace.model_dump(),
         "metrics": sorted(experiment.metrics),
-        "scorer": None if experiment.scorer is None else [experiment.scorer, SCORERS[experiment.scorer].version],
+        "scorer": None
+        if experiment.scorer is None
+        else [experiment.scorer, SCORERS[experiment.scorer].version],
     }
     return digest(plain(asked))[:16]
 
@@ -184,7 +198,9 @@ class Record(Request, Stored):
 
         Such results are shown with a mark and never used again.
         """
-        made: list[tuple[str, int | None, Any]] = [(self.method, self.version, COMPARED.get(self.method))]
+        made: list[tuple[str, int | None, Any]] = [
+            (self.method, self.version, COMPARED.get(self.method))
+        ]
         if self.scorer is not None:
             made.append((f"the score {self.scorer}", self.scorer_version, SCORERS.get(self.scorer)))
         for name, version, present in made:
@@ -213,8 +229,12 @@ class Record(Request, Stored):
         metric, summary = find_summary(name)
         if metric.name not in self.metrics:
             has = ", ".join(self.metrics)
-            raise InputError(f"The result {self.key} of {self.method} has no metric '{metric.name}', only {has}.")
-        stored = self.outcome.correct if metric.name == "accuracy" else self.outcome.metrics[metric.name]
+            raise InputError(
+                f"The result {self.key} of {self.method} has no metric '{metric.name}', only {has}."
+            )
+        stored = (
+            self.outcome.correct if metric.name == "accuracy" else self.outcome.metrics[metric.name]
+        )
         return summary.of(metric.loaded(stored), self.n_query)
 
     @property
@@ -226,7 +246,12 @@ class Record(Request, Stored):
     @property
     def axes(self) -> dict[str, Any]:
         """Its place on every axis: method, version, features, scorer, the fields of the task and the parameters."""
-        own = {"method": self.method, "version": self.version, "features": self.features.name, "scorer": self.scorer}
+        own = {
+            "method": self.method,
+            "version": self.version,
+            "features": self.features.name,
+            "scorer": self.scorer,
+        }
         return {**self.params, **self.task, **own}
 
     def axis(self, name: str) -> Any:
@@ -239,13 +264,22 @@ class Record(Request, Stored):
     def first(self, n_tasks: int) -> Record:
         """The first tasks of it, with their accuracy alone."""
         sizes = self.outcome.metrics.get("n_query", [])[:n_tasks]
-        cut = {"correct": self.outcome.correct[:n_tasks], "metrics": {"n_query": sizes} if sizes else {}}
-        return self.model_copy(update={"n_tasks": n_tasks, "outcome": self.outcome.model_copy(update=cut)})
+        cut = {
+            "correct": self.outcome.correct[:n_tasks],
+            "metrics": {"n_query": sizes} if sizes else {},
+        }
+        return self.model_copy(
+            update={"n_tasks": n_tasks, "outcome": self.outcome.model_copy(update=cut)}
+        )
 
     def against(self, other: Record) -> Paired:
         """The difference to another result on the tasks that both solved, task by task."""
         n_tasks = min(self.n_tasks, other.n_tasks)
-        return paired(self.outcome.correct[:n_tasks], other.outcome.correct[:n_tasks], self.first(n_tasks).n_query)
+        return paired(
+            self.outcome.correct[:n_tasks],
+            other.outcome.correct[:n_tasks],
+            self.first(n_tasks).n_query,
+        )
 
     @property
     def stream(self) -> str:
@@ -255,11 +289,17 @@ class Record(Request, Stored):
         return json.dumps([*sets, drawn, self.seed], sort_keys=True)
 
 
-Stretch = Mapping[str, list[Any]]  # metric -> what is kept of it for some tasks in a row; "accuracy" always
+Stretch = Mapping[
+    str, list[Any]
+]  # metric -> what is kept of it for some tasks in a row; "accuracy" always
 
 
 def _numbered(done: Any) -> Any:
-    return {int(first): stretch for first, stretch in done.items()} if isinstance(done, Mapping) else done
+    return (
+        {int(first): stretch for first, stretch in done.items()}
+        if isinstance(done, Mapping)
+        else done
+    )
 
 
 class Partial(Stored):
@@ -267,9 +307,13 @@ class Partial(Stored):
 
     what: ClassVar[str] = "a partial result"
 
-    chunk: PositiveInt  # tasks that were solved together: it decides the last bits of the arithmetic
+    chunk: (
+        PositiveInt  # tasks that were solved together: it decides the last bits of the arithmetic
+    )
     device: str
-    done: Annotated[dict[int, dict[str, list[Any]]], BeforeValidator(_numbered)] = Field(default_factory=dict)
+    done: Annotated[dict[int, dict[str, list[Any]]], BeforeValidator(_numbered)] = Field(
+        default_factory=dict
+    )
     seconds: NonNegativeFloat = 0.0
 
     @property
@@ -289,7 +333,9 @@ class Partial(Stored):
             if place < end:
                 raise InputError(f"Task {place} was done twice; nothing was merged.")
             if place == end:
-                merged[start] = {name: METRICS[name].join(merged[start][name], values[name]) for name in values}
+                merged[start] = {
+                    name: METRICS[name].join(merged[start][name], values[name]) for name in values
+                }
             else:
                 start = place
                 merged[start] = values
@@ -302,7 +348,10 @@ class Partial(Stored):
         >>> Partial(chunk=1, device="cpu", done={2: {"accuracy": [5, 5]}, 6: {"accuracy": [4]}}).gaps(9)
         [(0, 2), (4, 6), (7, 9)]
         """
-        ends = [(first, first + len(stretch["accuracy"])) for first, stretch in sorted(self.done.items())]
+        ends = [
+            (first, first + len(stretch["accuracy"]))
+            for first, stretch in sorted(self.done.items())
+        ]
         places = [0, *(place for pair in ends for place in pair), n_tasks]
         return [(a, b) for a, b in zip(places[::2], places[1::2], strict=True) if a < b]
 
@@ -344,7 +393,9 @@ class Store:
             return None
         record = Record.read(path)
         if record.key != key:
-            raise InputError(f"{path} holds the result {record.key}; its name must say so. Remove it and run again.")
+            raise InputError(
+                f"{path} holds the result {record.key}; its name must say so. Remove it and run again."
+            )
         return record
 
     def keys(self) -> set[str]:
@@ -379,17 +430,23 @@ class Store:
 
     def plans(self) -> list[Plan]:
         """All plans, the latest last."""
-        paths = sorted(self._files("plans", "*.json"), key=lambda path: (path.stat().st_mtime_ns, path.name))
+        paths = sorted(
+            self._files("plans", "*.json"), key=lambda path: (path.stat().st_mtime_ns, path.name)
+        )
         plans = [Plan.read(path) for path in paths]
         for plan, path in zip(plans, paths, strict=True):
             if plan.name != path.stem:
-                raise InputError(f"{path} holds the plan '{plan.name}'; its name must say so. Remove it and run again.")
+                raise InputError(
+                    f"{path} holds the plan '{plan.name}'; its name must say so. Remove it and run again."
+                )
         return plans
 
     def plan(self, name: str) -> Plan:
         """The plan of that name; a suite's name stands for the latest plan made from it."""
         plans = self.plans()
-        for plan in [p for p in plans if p.name == name] or [p for p in reversed(plans) if p.suite == name]:
+        for plan in [p for p in plans if p.name == name] or [
+            p for p in reversed(plans) if p.suite == name
+        ]:
             return plan
         known = ", ".join(p.name for p in plans)
         hint = f"there are: {known}." if known else f"run `manyway bench {name}` first."
@@ -405,7 +462,9 @@ class Store:
 
     def _files(self, folder: str, pattern: str) -> list[Path]:
         # A name with a dot in front is a file that is still being written.
-        return sorted(path for path in (self.folder / folder).glob(pattern) if not path.name.startswith("."))
+        return sorted(
+            path for path in (self.folder / folder).glob(pattern) if not path.name.startswith(".")
+        )
 
 
 def digest(data: Any) -> str:

@@ -25,7 +25,16 @@ import manyway
 from manyway.bench import records
 from manyway.bench.baselines import get_method
 from manyway.bench.plan import Job
-from manyway.bench.records import Outcome, Partial, Provenance, Record, Store, StoreError, Stretch, now
+from manyway.bench.records import (
+    Outcome,
+    Partial,
+    Provenance,
+    Record,
+    Store,
+    StoreError,
+    Stretch,
+    now,
+)
 from manyway.bench.suite import Experiment
 from manyway.bench.trace import follow
 from manyway.core import connect
@@ -36,7 +45,9 @@ from manyway.sampling import FeatureSet
 SAVE_EVERY = 2.0  # seconds of work that a kill may cost, besides the blocks that are being solved
 _BLOCK = 100  # tasks per block, about: many compared with the cost of a message, few to lose with a worker
 _TRIES = 5  # how often a block may be lost with its worker before the experiment fails
-Watcher = Callable[[Job, int], None]  # is told how many more tasks of a job are done, or will not be (a progress bar)
+Watcher = Callable[
+    [Job, int], None
+]  # is told how many more tasks of a job are done, or will not be (a progress bar)
 Answer = tuple[Stretch, float, Provenance]  # metrics, seconds in the solver, where it ran
 Block = tuple[Job, int, int, int]  # job, first task, count, tries so far
 
@@ -53,7 +64,9 @@ class Pool(NamedTuple):
 
     submit: Callable[..., Future[Answer]]
     threads: int  # of torch, for one block
-    hand_over: Callable[[FeatureSet, bool], Any] = lambda features, again: features  # as ``solve_block`` takes them
+    hand_over: Callable[[FeatureSet, bool], Any] = lambda features, again: (
+        features
+    )  # as ``solve_block`` takes them
     block: int = 1  # tasks per block, about; whole chunks, ``lanes`` of them at least
     lanes: int = 1  # chunks of a block that run at the same time
     in_flight: int = 1  # blocks
@@ -97,18 +110,24 @@ def _in_processes(submit: Callable[..., Future[Answer]], n_jobs: int, folder: Pa
             features.save(path)
         return path
 
-    return Pool(submit, max(1, torch.get_num_threads() // n_jobs), hand_over, _BLOCK, in_flight=2 * n_jobs)
+    return Pool(
+        submit, max(1, torch.get_num_threads() // n_jobs), hand_over, _BLOCK, in_flight=2 * n_jobs
+    )
 
 
 def _on_dask(client: Any) -> Pool:
     """Workers, each thread of which solves one block at a time. A block whose worker dies is run again on another."""
     for worker, theirs in client.run(lambda: manyway.__version__).items():
         if theirs != (ours := manyway.__version__):
-            raise InputError(f"The Dask worker {worker} has manyway {theirs}, here is {ours}; install the same.")
+            raise InputError(
+                f"The Dask worker {worker} has manyway {theirs}, here is {ours}; install the same."
+            )
     sent: dict[str, Any] = {}
 
     def hand_over(features: FeatureSet, again: bool) -> Any:
-        if again or features.fingerprint not in sent:  # the copies may have been lost with the worker, too
+        if (
+            again or features.fingerprint not in sent
+        ):  # the copies may have been lost with the worker, too
             sent[features.fingerprint] = client.scatter(features, broadcast=True, hash=False)
         return sent[features.fingerprint]
 
@@ -116,7 +135,13 @@ def _on_dask(client: Any) -> Pool:
 
 
 def run_jobs(
-    jobs: Sequence[Job], store: Store, device: str | None, watcher: Watcher, *, n_jobs: int = 1, dask: str | None = None
+    jobs: Sequence[Job],
+    store: Store,
+    device: str | None,
+    watcher: Watcher,
+    *,
+    n_jobs: int = 1,
+    dask: str | None = None,
 ) -> list[Failure]:
     """Run the jobs from where they were stopped, and store their results.
 
@@ -128,7 +153,9 @@ def run_jobs(
         return _run(jobs, store, device, watcher, pool)
 
 
-def _run(jobs: Sequence[Job], store: Store, device: str | None, watcher: Watcher, pool: Pool) -> list[Failure]:
+def _run(
+    jobs: Sequence[Job], store: Store, device: str | None, watcher: Watcher, pool: Pool
+) -> list[Failure]:
     finished: SimpleQueue[Future[Answer]] = SimpleQueue()
     again: deque[Block] = deque()  # blocks that were lost with their worker
     blocks: dict[Future[Answer], Block] = {}
@@ -149,7 +176,9 @@ def _run(jobs: Sequence[Job], store: Store, device: str | None, watcher: Watcher
         unit = partial.chunk * pool.lanes
         size = unit * max(1, round(pool.block / unit))
         for start, end in partial.gaps(job.experiment.n_tasks):
-            yield from ((job, first, min(size, end - first), 0) for first in range(start, end, size))
+            yield from (
+                (job, first, min(size, end - first), 0) for first in range(start, end, size)
+            )
 
     def all_blocks() -> Iterator[Block]:
         for job in (job for job in jobs if job.experiment.trace is None):
@@ -161,7 +190,9 @@ def _run(jobs: Sequence[Job], store: Store, device: str | None, watcher: Watcher
     def send(block: Block) -> None:
         job, first, count, tries = block
         features = pool.hand_over(job.features, tries > 0)
-        future = pool.submit(solve_block, features, job.experiment, first, count, device, pool.threads)
+        future = pool.submit(
+            solve_block, features, job.experiment, first, count, device, pool.threads
+        )
         blocks[future] = block
         future.add_done_callback(finished.put)
 
@@ -172,7 +203,9 @@ def _run(jobs: Sequence[Job], store: Store, device: str | None, watcher: Watcher
         if partial.n_done == job.experiment.n_tasks:
             (values,) = partial.done.values()
             metrics = {name: of for name, of in values.items() if name != "accuracy"}
-            outcome = Outcome(n_query=job.experiment.task.n_known, correct=values["accuracy"], metrics=metrics)
+            outcome = Outcome(
+                n_query=job.experiment.task.n_known, correct=values["accuracy"], metrics=metrics
+            )
             made = made.model_copy(update={"chunk": partial.chunk})
             store.write(_finished(job, outcome, partial.seconds, made))
         elif time.perf_counter() - saved[job.key] > SAVE_EVERY:
@@ -182,7 +215,9 @@ def _run(jobs: Sequence[Job], store: Store, device: str | None, watcher: Watcher
     waiting = all_blocks()
     try:
         while True:
-            while len(blocks) < pool.in_flight and (block := again.popleft() if again else next(waiting, None)):
+            while len(blocks) < pool.in_flight and (
+                block := again.popleft() if again else next(waiting, None)
+            ):
                 if block[0].key not in failed:
                     send(block)
             if not blocks:
@@ -220,7 +255,12 @@ def _run(jobs: Sequence[Job], store: Store, device: str | None, watcher: Watcher
 
 
 def solve_block(
-    features: FeatureSet | Path, experiment: Experiment, first: int, count: int, device: str | None, threads: int
+    features: FeatureSet | Path,
+    experiment: Experiment,
+    first: int,
+    count: int,
+    device: str | None,
+    threads: int,
 ) -> Answer:
     """Tasks first..first+count-1 of an experiment on features, or on those of a file; in whatever process."""
     torch.set_num_threads(threads)
@@ -266,7 +306,14 @@ def estimates(jobs: Sequence[Job], store: Store, device: str | None) -> list[flo
     answers: list[float | None] = []
     for job in jobs:
         experiment, task = job.experiment, job.experiment.task
-        sizes = task.shots, task.n_queries, task.n_ways, task.n_batches, task.n_answers, task.reviewer
+        sizes = (
+            task.shots,
+            task.n_queries,
+            task.n_ways,
+            task.n_batches,
+            task.n_answers,
+            task.reviewer,
+        )
         shape = (experiment.solver, job.features.fingerprint, *sizes)
         if shape not in tried:
             tried[shape] = _try(job, device)
@@ -310,7 +357,11 @@ def _finished(job: Job, outcome: Outcome, seconds: float, made: Provenance) -> R
     """A record with the request, the outcome and what produced it."""
     experiment, table = job.experiment, job.features.features
     about: dict[str, Any] = {"name": experiment.features, "n_classes": job.features.n_classes}
-    about |= {"n_samples": len(table), "n_features": table.shape[1], "dtype": str(table.dtype).removeprefix("torch.")}
+    about |= {
+        "n_samples": len(table),
+        "n_features": table.shape[1],
+        "dtype": str(table.dtype).removeprefix("torch."),
+    }
     about |= {"fingerprint": job.features.fingerprint, "meta": dict(job.features.meta)}
     unknown = None if experiment.strangers is None else experiment.strangers.fingerprint
     return Record(

@@ -65,7 +65,9 @@ def _count(least: int, *words: str, ranges: bool = False) -> AfterValidator:
             return value
         if ranges and isinstance(value, str) and re.fullmatch(r"[1-9]\d{0,8}-[1-9]\d{0,8}", value):
             return value
-        other = "".join(f" or '{word}'" for word in words) + (" or a range such as '2-10'" if ranges else "")
+        other = "".join(f" or '{word}'" for word in words) + (
+            " or a range such as '2-10'" if ranges else ""
+        )
         raise ValueError(f"is {value!r}; it must be a whole number of at least {least}{other}")
 
     return AfterValidator(check)
@@ -96,7 +98,9 @@ class Learning(Strict):
     steps: PositiveInt = 100
     lr: PositiveFloat = 0.1
     halve_every: PositiveInt = 50  # steps after which the learning rate is halved
-    scale: Literal["l2", "cl2", "rcl2", "tcl2", "power"] = "cl2"  # transforms that give unit vectors
+    scale: Literal["l2", "cl2", "rcl2", "tcl2", "power"] = (
+        "cl2"  # transforms that give unit vectors
+    )
     loss: Literal["cross-entropy", "double-softmax"] = "cross-entropy"  # the second is the authors'
 
 
@@ -130,7 +134,9 @@ class Experiment:
     @property
     def spec(self) -> TaskSpec:
         """The task, with the feature set of its unknown queries instead of its name."""
-        return self.task if self.strangers is None else replace(self.task, unknown_from=self.strangers)
+        return (
+            self.task if self.strangers is None else replace(self.task, unknown_from=self.strangers)
+        )
 
 
 class TaskAxes(Strict):
@@ -152,15 +158,23 @@ class TaskAxes(Strict):
 
     def points(self, n_classes: Callable[[], int] | None) -> Iterator[TaskSpec]:
         """Every combination; ``n_classes`` is called where a field depends on the number of classes."""
-        for point in _product({name: getattr(self, name) for name in type(self).model_fields if getattr(self, name)}):
-            fields: dict[str, Any] = {name: None if value == NONE.get(name) else value for name, value in point.items()}
+        for point in _product(
+            {name: getattr(self, name) for name in type(self).model_fields if getattr(self, name)}
+        ):
+            fields: dict[str, Any] = {
+                name: None if value == NONE.get(name) else value for name, value in point.items()
+            }
             k_eff = fields.pop("k_eff", DEFAULTS["k_eff"])
             leaves_out = fields.get("n_unknown") and "unknown_from" not in fields
             if leaves_out and not fields.get("n_ways") and n_classes is not None:
-                fields["n_ways"] = max(2, TaskSpec(**fields).ways(n_classes()))  # records say what it was
+                fields["n_ways"] = max(
+                    2, TaskSpec(**fields).ways(n_classes())
+                )  # records say what it was
             if k_eff in ("half", "all"):
                 if n_classes is None:
-                    raise InputError(f"k_eff = '{k_eff}' needs a feature set, whose classes are counted.")
+                    raise InputError(
+                        f"k_eff = '{k_eff}' needs a feature set, whose classes are counted."
+                    )
                 n_ways = fields.get("n_ways") or n_classes()
                 k_eff = n_ways if k_eff == "all" else max(1, n_ways // 2)
             elif isinstance(k_eff, str):
@@ -181,20 +195,29 @@ class Block(Strict):
     n_tasks: PositiveInt = 10_000
     seed: Seed = 0
     metrics: Metrics = ()
-    scorers: OneOrMore[Annotated[str, one_of([NONE["scorer"], *SCORERS], "scorer")]] = (NONE["scorer"],)
+    scorers: OneOrMore[Annotated[str, one_of([NONE["scorer"], *SCORERS], "scorer")]] = (
+        NONE["scorer"],
+    )
     trace: Trace | None = None
     skip_impossible: bool = False
 
     @model_validator(mode="after")
     def _usable(self) -> Block:
         """Refuse parameters that no method has or can use, and tasks that cannot be."""
-        tables = {"params": self.params, **{f"params_on.{name}": of for name, of in self.params_on.items()}}
+        tables = {
+            "params": self.params,
+            **{f"params_on.{name}": of for name, of in self.params_on.items()},
+        }
         for place, table in tables.items():
             for method, params in table.items():
                 check_params(method, params, f".{place}.{method}")
-        for method, name, values in ((one, *axis) for one, axes in self.sweep.items() for axis in axes.items()):
+        for method, name, values in (
+            (one, *axis) for one, axes in self.sweep.items() for axis in axes.items()
+        ):
             if not _axis(values):
-                raise ValueError(f".sweep.{method}.{name} must be a list of values to sweep, with at least one.")
+                raise ValueError(
+                    f".sweep.{method}.{name} must be a list of values to sweep, with at least one."
+                )
             for value in _axis(values):
                 check_params(method, {name: value}, f".sweep.{method}")
         try:
@@ -218,24 +241,42 @@ class Block(Strict):
             }
             size = None if n_classes is None else partial(n_classes, features)
             for task in self.task.points(size):
-                for chosen in _product({k: _axis(v) for k, v in self.sweep.get(method, {}).items()}):
+                for chosen in _product(
+                    {k: _axis(v) for k, v in self.sweep.get(method, {}).items()}
+                ):
                     params = {**fixed, **chosen}
-                    params |= {k: v["per_query"] * task.n_queries for k, v in params.items() if _is_per_query(v)}
-                    for scorer in (None if name == NONE["scorer"] else name for name in self.scorers):
+                    params |= {
+                        k: v["per_query"] * task.n_queries
+                        for k, v in params.items()
+                        if _is_per_query(v)
+                    }
+                    for scorer in (
+                        None if name == NONE["scorer"] else name for name in self.scorers
+                    ):
                         what = features, method, params, task, self.n_tasks, self.seed, self.trace
                         learn = self.learn.get(method)  # type: ignore[call-overload]
                         yield Experiment(*what, self._metrics(task, scorer), learn, scorer)
 
     def _metrics(self, task: TaskSpec, scorer: str | None) -> tuple[str, ...]:
         """The metrics of an experiment: a scorer has no probabilities, and accuracy may need the number of queries."""
-        names = [name for name in self.metrics if scorer is None or not METRICS[name].of_probability]
+        names = [
+            name for name in self.metrics if scorer is None or not METRICS[name].of_probability
+        ]
         return tuple(dict.fromkeys([*names, *(["n_query"] if task.is_ragged else [])]))
 
     @property
     def axes(self) -> set[str]:
         """The names of the axes that its experiments have a place on."""
         params = [name for method in self.methods for name in get_method(method).defaults]
-        return {"method", "version", "features", "scorer", "metrics", *TaskAxes.model_fields, *params}
+        return {
+            "method",
+            "version",
+            "features",
+            "scorer",
+            "metrics",
+            *TaskAxes.model_fields,
+            *params,
+        }
 
 
 class _File(Presentation):
@@ -253,14 +294,22 @@ class _File(Presentation):
         known = set().union(*(block.axes for block in self.experiments))
         measured = {"accuracy", *(metric for block in self.experiments for metric in block.metrics)}
         shown: dict[str, Sequence[Table | Plot]] = {"tables": self.tables, "plots": self.plots}
-        for place, item in ((f"{key}[{n}]", item) for key, items in shown.items() for n, item in enumerate(items, 1)):
-            for field, axis in ((field, axis) for field, axes in item.axes.items() for axis in axes):
+        for place, item in (
+            (f"{key}[{n}]", item) for key, items in shown.items() for n, item in enumerate(items, 1)
+        ):
+            for field, axis in (
+                (field, axis) for field, axes in item.axes.items() for axis in axes
+            ):
                 if known and axis not in known:
                     hint = nearest(axis, sorted(known))
-                    raise ValueError(f"{place}.{field} names '{axis}', which is no axis of an experiment; {hint}")
+                    raise ValueError(
+                        f"{place}.{field} names '{axis}', which is no axis of an experiment; {hint}"
+                    )
             for metric in item.metric:
                 if metric.partition(".")[0] not in measured:
-                    raise ValueError(f"{place} shows '{metric}', which is not measured; add it to metrics = [...]")
+                    raise ValueError(
+                        f"{place} shows '{metric}', which is not measured; add it to metrics = [...]"
+                    )
         return self
 
 
@@ -270,7 +319,9 @@ class Suite(NamedTuple):
     name: str
     shown: Presentation
     blocks: Sequence[Block]
-    tuned_from: Mapping[str, str]  # feature sets without validation classes take the tuned parameters of another
+    tuned_from: Mapping[
+        str, str
+    ]  # feature sets without validation classes take the tuned parameters of another
     source: Mapping[str, Any]  # the TOML as it was read
 
 
@@ -323,7 +374,11 @@ def check_params(method: str, params: Mapping[str, Any], where: str) -> None:
 
 
 def _shipped(name: str) -> str:
-    return resources.files("manyway.bench").joinpath("suites", f"{name}.toml").read_text(encoding="utf-8")
+    return (
+        resources.files("manyway.bench")
+        .joinpath("suites", f"{name}.toml")
+        .read_text(encoding="utf-8")
+    )
 
 
 def _axis(value: Any) -> list[Any]:

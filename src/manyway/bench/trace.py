@@ -29,7 +29,9 @@ def follow(features: FeatureSet, experiment: Experiment) -> Outcome:
     assert spec is not None
     method = get_method(experiment.method)
     if spec.budget not in method.defaults:
-        raise InputError(f"{method.name} has no parameter '{spec.budget}' that counts its iterations; leave it out.")
+        raise InputError(
+            f"{method.name} has no parameter '{spec.budget}' that counts its iterations; leave it out."
+        )
     tasks = sample_tasks(features, experiment.spec, experiment.seed, 0, 1)
     assert tasks.query_labels is not None
     truth = tasks.query_labels
@@ -70,7 +72,11 @@ def follow(features: FeatureSet, experiment: Experiment) -> Outcome:
         while reached is None and last < spec.max_steps:
             if record(steps):
                 between = range(last + 1, steps)
-                reached = last + 1 + bisect_left(between, True, key=lambda m: moved(solve(m), m) < spec.tol)
+                reached = (
+                    last
+                    + 1
+                    + bisect_left(between, True, key=lambda m: moved(solve(m), m) < spec.tol)
+                )
                 record(reached)
             last, steps = steps, min(spec.max_steps, _next(steps, points[steps][0]))
     finally:
@@ -79,7 +85,11 @@ def follow(features: FeatureSet, experiment: Experiment) -> Outcome:
     seconds, criteria, correct = zip(*(points[steps] for steps in order), strict=True)
     # Fewer iterations cannot take longer: a disturbed timing is replaced by the smallest of the later ones.
     seconds = tuple(accumulate(reversed(seconds), min))[::-1]
-    found: dict[str, Any] = {"seconds": list(seconds), "criterion": list(criteria), "correct": list(correct)}
+    found: dict[str, Any] = {
+        "seconds": list(seconds),
+        "criterion": list(criteria),
+        "correct": list(correct),
+    }
     return Outcome(n_query=experiment.task.n_known, steps=order, reached=reached, **found)
 
 

@@ -36,33 +36,57 @@ from manyway.methods.unem.solver import last_logits
 from manyway.sampling import sample_tasks, task_fields
 
 FILE = "tuned.json"
-_CHUNK_BYTES = {"cpu": 2**26, "cuda": 2**31}  # from the shapes alone, so that a run is cut the same way everywhere
+_CHUNK_BYTES = {
+    "cpu": 2**26,
+    "cuda": 2**31,
+}  # from the shapes alone, so that a run is cut the same way everywhere
 _FIRST = 1.0  # every parameter before softplus, as the authors start
-_FIRST_NORM = 10.0  # of the features: with unit vectors the first layers would put all queries into one class
+_FIRST_NORM = (
+    10.0  # of the features: with unit vectors the first layers would put all queries into one class
+)
 
 
 def check_grid(suite: Suite) -> None:
     """Refuse a grid that tunes PADDLE, or nothing."""
     tuned = {method for block in suite.blocks for method in (*block.sweep, *block.learn)}
     if "paddle" in tuned:
-        raise InputError("PADDLE is never tuned: its λ is |Q| by construction. Sweep it in a suite of its own.")
-    idle = [m for block in suite.blocks for m in block.methods if m not in block.sweep and m not in block.learn]
+        raise InputError(
+            "PADDLE is never tuned: its λ is |Q| by construction. Sweep it in a suite of its own."
+        )
+    idle = [
+        m
+        for block in suite.blocks
+        for m in block.methods
+        if m not in block.sweep and m not in block.learn
+    ]
     if idle or not tuned:
         names = ", ".join(idle) or "any method"
-        raise InputError(f"{suite.name} has nothing to sweep for {names}; give each method a sweep.")
+        raise InputError(
+            f"{suite.name} has nothing to sweep for {names}; give each method a sweep."
+        )
 
 
 def check_lessons(jobs: Sequence[Job]) -> None:
     """Refuse tasks that nothing can be learned on, and tasks of several kinds for one method and feature set."""
     for job in jobs:
         task = job.experiment.task
-        if task.shots == 0 or task.n_unknown or task.n_batches > 1 or task.reviewer or not isinstance(task.k_eff, int):
-            possible = "tasks with examples and one k_eff, without unknown queries, streams and reviewers"
+        if (
+            task.shots == 0
+            or task.n_unknown
+            or task.n_batches > 1
+            or task.reviewer
+            or not isinstance(task.k_eff, int)
+        ):
+            possible = (
+                "tasks with examples and one k_eff, without unknown queries, streams and reviewers"
+            )
             raise InputError(f"{job.experiment.method} is learned on {possible}; change the task.")
     places = [(job.experiment.method, meant_for(job.experiment.features)) for job in jobs]
     for method, target in places:
         if places.count((method, target)) > 1:
-            raise InputError(f"{method} can be learned on tasks of one kind only for {target}; choose one with `only`.")
+            raise InputError(
+                f"{method} can be learned on tasks of one kind only for {target}; choose one with `only`."
+            )
 
 
 def choose(records: Sequence[Record], suite: Suite) -> dict[str, dict[str, dict[str, Any]]]:
@@ -77,11 +101,16 @@ def choose(records: Sequence[Record], suite: Suite) -> dict[str, dict[str, dict[
         if record.method not in target or result.mean > target[record.method]["accuracy"]:
             params = {name: record.params[name] for name in swept[record.method]}
             origin = record.features.name, record.features.fingerprint
-            target[record.method] = {**chosen_entry(params, result.mean, result.half, *origin), "record": record.key}
+            target[record.method] = {
+                **chosen_entry(params, result.mean, result.half, *origin),
+                "record": record.key,
+            }
     return chosen
 
 
-def chosen_entry(params: Mapping[str, Any], accuracy: float, ci95: float, *origin: str) -> dict[str, Any]:
+def chosen_entry(
+    params: Mapping[str, Any], accuracy: float, ci95: float, *origin: str
+) -> dict[str, Any]:
     """What the file says about a choice: the parameters, how good they are, and on which features."""
     found = {"params": params, "accuracy": accuracy, "ci95": ci95}
     return found | dict(zip(("validation", "fingerprint"), origin, strict=True))
@@ -99,7 +128,9 @@ def meant_for(validation: str) -> str:
 def write_tuned(chosen: Mapping[str, Mapping[str, Any]], path: Path) -> None:
     """Add what was chosen to the file; entries of other feature sets and methods stay."""
     known = _read(path)["chosen"] if path.exists() else {}
-    merged = {name: {**known.get(name, {}), **chosen.get(name, {})} for name in sorted({*known, *chosen})}
+    merged = {
+        name: {**known.get(name, {}), **chosen.get(name, {})} for name in sorted({*known, *chosen})
+    }
     write_text(path, json.dumps({"created": now(), "chosen": merged}, indent=1) + "\n")
 
 
@@ -113,7 +144,10 @@ def read_tuned(path: Path | None, results: Path) -> Tuned:
         for method, entry in of.items():
             if method in METHODS:
                 check_params(method, entry["params"], f"{path}: {name}.{method}")
-    return {name: {method: entry["params"] for method, entry in of.items()} for name, of in chosen.items()}
+    return {
+        name: {method: entry["params"] for method, entry in of.items()}
+        for name, of in chosen.items()
+    }
 
 
 class _Entry(Strict):
@@ -142,8 +176,18 @@ def training_of(job: Job) -> dict[str, Any]:
     assert asked.learn is not None
     features = {"features": asked.features, "fingerprint": job.features.fingerprint}
     task = {name: value for name, value in task_fields(asked.task).items() if name != "n_ways"}
-    sizes = {"n_classes": asked.task.ways(job.features.n_classes), "n_tasks": asked.n_tasks, "seed": asked.seed}
-    made = {**features, **task, **sizes, "version": get_method("unem").version, **asked.learn.model_dump()}
+    sizes = {
+        "n_classes": asked.task.ways(job.features.n_classes),
+        "n_tasks": asked.n_tasks,
+        "seed": asked.seed,
+    }
+    made = {
+        **features,
+        **task,
+        **sizes,
+        "version": get_method("unem").version,
+        **asked.learn.model_dump(),
+    }
     return dict(plain(made))
 
 
@@ -180,13 +224,19 @@ def learn_job(
     if parameters is None:
         parameters = learn(job, checkpoint, device, progress)
         write_text(path, json.dumps(parameters.to_json(), indent=1) + "\n")
-    found, origin = validate(job, parameters, device), (job.experiment.features, job.features.fingerprint)
+    found, origin = (
+        validate(job, parameters, device),
+        (job.experiment.features, job.features.fingerprint),
+    )
     params = {"parameters": parameters.to_json()}
     return target, {**chosen_entry(params, found.accuracy, found.ci95, *origin), "file": str(path)}
 
 
 def learn(
-    job: Job, checkpoint: Path, device: str | None = None, progress: Callable[[int], None] = lambda n_tasks: None
+    job: Job,
+    checkpoint: Path,
+    device: str | None = None,
+    progress: Callable[[int], None] = lambda n_tasks: None,
 ) -> Parameters:
     """Learn by the steps that the job says, from where the checkpoint is, if there is one.
 
@@ -197,7 +247,11 @@ def learn(
     learning, n_tasks = asked.learn, asked.n_tasks
     assert learning is not None
     tasks = sample_tasks(job.features.to(device=device), asked.task, asked.seed, 0, n_tasks)
-    size = max(1, _CHUNK_BYTES["cuda" if tasks.device.type == "cuda" else "cpu"] // _task_bytes(tasks, learning))
+    size = max(
+        1,
+        _CHUNK_BYTES["cuda" if tasks.device.type == "cuda" else "cpu"]
+        // _task_bytes(tasks, learning),
+    )
     chunks = [tasks[first : first + size] for first in range(0, n_tasks, size)]
     step, values, mean, square = _resume(checkpoint, training, 1 + 2 * learning.layers)
     progress(step * n_tasks)
@@ -209,19 +263,27 @@ def learn(
 
     loss = float("nan")
     while step < learning.steps:
-        parts = side_by_side(work, chunks) if tasks.device.type == "cpu" else list(map(work, chunks))
+        parts = (
+            side_by_side(work, chunks) if tasks.device.type == "cpu" else list(map(work, chunks))
+        )
         gradient = torch.stack([part for part, _ in parts]).sum(0) / (n_tasks * tasks.n_query)
         loss = sum(part for _, part in parts) / (n_tasks * tasks.n_query)
         rate = learning.lr * 0.5 ** (step // learning.halve_every)
         step += 1
         values, mean, square = adam_step(values, mean, square, gradient, step, rate)
         if not bool(torch.isfinite(values).all()):
-            raise InputError(f"unem on {asked.features}: step {step} has a loss of {loss}; lower lr.")
+            raise InputError(
+                f"unem on {asked.features}: step {step} has a loss of {loss}; lower lr."
+            )
         kept = {"values": values.tolist(), "mean": mean.tolist(), "square": square.tolist()}
         write_text(checkpoint, _State(training=training, step=step, **kept).to_json())
     checkpoint.unlink(missing_ok=True)
     feature_scale, lam, temperature = (value.tolist() for value in effective(values))
-    learned: dict[str, Any] = {"feature_scale": feature_scale, "lam": tuple(lam), "temperature": tuple(temperature)}
+    learned: dict[str, Any] = {
+        "feature_scale": feature_scale,
+        "lam": tuple(lam),
+        "temperature": tuple(temperature),
+    }
     return Parameters(layers=learning.layers, scale=learning.scale, training=training, **learned)
 
 
@@ -232,7 +294,9 @@ def loss_gradient(tasks: Tasks, values: Tensor, learning: Learning) -> tuple[Ten
     with torch.enable_grad():
         values = values.detach().to(tasks.device).requires_grad_()
         feature_scale, lam, temperature = effective(values)
-        logits = last_logits(problem, torch.cat([feature_scale.view(1), lam, temperature])).flatten(0, 1)
+        logits = last_logits(problem, torch.cat([feature_scale.view(1), lam, temperature])).flatten(
+            0, 1
+        )
         logits = logits.softmax(-1) if learning.loss == "double-softmax" else logits
         loss = cross_entropy(logits, tasks.query_labels.flatten(), reduction="sum")
         (gradient,) = torch.autograd.grad(loss, values)
@@ -255,10 +319,14 @@ def _task_bytes(tasks: Tasks, learning: Learning) -> int:
     """The memory of one task, roughly: what autograd keeps of every layer, and the features."""
     per_layer = 6 * tasks.n_query * tasks.n_classes
     features = (tasks.n_support + tasks.n_query + tasks.n_classes) * tasks.n_features
-    return (learning.layers * per_layer + tasks.n_query**2 + 2 * features) * tasks.query_table.element_size()
+    return (
+        learning.layers * per_layer + tasks.n_query**2 + 2 * features
+    ) * tasks.query_table.element_size()
 
 
-def _resume(path: Path, training: Mapping[str, Any], n_values: int) -> tuple[int, Tensor, Tensor, Tensor]:
+def _resume(
+    path: Path, training: Mapping[str, Any], n_values: int
+) -> tuple[int, Tensor, Tensor, Tensor]:
     """The number of steps done, the parameters, and the running means of the gradient and its square."""
     if not path.exists():
         values = torch.full((n_values,), _FIRST, dtype=torch.float64)
@@ -268,5 +336,7 @@ def _resume(path: Path, training: Mapping[str, Any], n_values: int) -> tuple[int
         raise InputError(f"{path} is the state of another training; remove it.")
     if {len(state.values), len(state.mean), len(state.square)} != {n_values}:
         raise InputError(f"{path} does not have {n_values} values of each kind; remove it.")
-    values, mean, square = (torch.tensor(of, dtype=torch.float64) for of in (state.values, state.mean, state.square))
+    values, mean, square = (
+        torch.tensor(of, dtype=torch.float64) for of in (state.values, state.mean, state.square)
+    )
     return state.step, values, mean, square

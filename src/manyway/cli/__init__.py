@@ -24,7 +24,9 @@ from manyway.errors import InputError
 class _Command(TyperCommand):
     """A command whose errors name its options, where the library's name parameters."""
 
-    templates: ClassVar[dict[str, str]] = {}  # help in which formats are named -> what it was made of
+    templates: ClassVar[
+        dict[str, str]
+    ] = {}  # help in which formats are named -> what it was made of
 
     def invoke(self, ctx: Any) -> Any:
         OPTIONS.set(self.params)
@@ -77,8 +79,25 @@ app = typer.Typer(
     rich_markup_mode="rich",
 )
 for command in (
-    *(label.label, review.review, judge.judge, label.methods, extract.datasets, train.train, extract.extract),
-    *(bench.bench, show.status, show.table, show.plot, show.report, show.compare, bench.tune, doctor.doctor),
+    *(
+        label.label,
+        review.review,
+        judge.judge,
+        label.methods,
+        extract.datasets,
+        train.train,
+        extract.extract,
+    ),
+    *(
+        bench.bench,
+        show.status,
+        show.table,
+        show.plot,
+        show.report,
+        show.compare,
+        bench.tune,
+        doctor.doctor,
+    ),
 ):
     app.command(cls=_Command)(command)
 
@@ -96,7 +115,10 @@ def _print_version(wanted: bool) -> None:
 def root(
     context: typer.Context,
     version: Annotated[
-        bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version and exit.")
+        bool,
+        typer.Option(
+            "--version", callback=_print_version, is_eager=True, help="Print the version and exit."
+        ),
     ] = False,
 ) -> None:
     """Label batches of items when there are many possible classes and few of them occur."""
@@ -116,7 +138,9 @@ def main() -> None:
     except InputError as error:
         _stop(str(error), 2)
     except (KeyboardInterrupt, SystemExit) as stop:
-        if isinstance(stop, SystemExit) and stop.code != 130:  # typer turns an interrupt into this code
+        if (
+            isinstance(stop, SystemExit) and stop.code != 130
+        ):  # typer turns an interrupt into this code
             raise
         _stop("interrupted; finished results are kept.", 130)
     except BrokenPipeError:
@@ -125,12 +149,18 @@ def main() -> None:
         sys.exit(141)
     except (OSError, MemoryError) as error:
         too_long = getattr(error, "errno", None) == errno.ENAMETOOLONG
-        _stop("the name of a file is too long." if too_long else str(error) or "out of memory.", 2 if too_long else 1)
+        _stop(
+            "the name of a file is too long." if too_long else str(error) or "out of memory.",
+            2 if too_long else 1,
+        )
     except Exception as error:
         if os.environ.get("MANYWAY_DEBUG"):
             raise
         if "TORCH_LOGS" in str(error):
-            _stop("the environment variable TORCH_LOGS has a value that torch does not know; unset it.", 2)
+            _stop(
+                "the environment variable TORCH_LOGS has a value that torch does not know; unset it.",
+                2,
+            )
         report = "This is a bug: please report it with the command and what MANYWAY_DEBUG=1 shows"
         _stop(f"unexpected {type(error).__name__}: {error}. {report}.", 1)
 

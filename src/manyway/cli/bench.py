@@ -74,7 +74,9 @@ def bench(
 
     loaded, store, where = runs.load_suite(suite), runs.Store(results), _device(device, dask)
     kept, changes = runs.parse_only(only or []), runs.parse_task(task or [])
-    wishes = runs.Wishes(features, data, tasks, seed, kept, changes, runs.read_tuned(tuned, results))
+    wishes = runs.Wishes(
+        features, data, tasks, seed, kept, changes, runs.read_tuned(tuned, results)
+    )
     todo, skipped = runs.make_jobs(loaded, wishes)
     if dry_run:
         _list(todo, skipped, store, where, rerun)
@@ -157,19 +159,25 @@ def tune(
         for name, entry in methods.items():
             shown = {"parameters": entry["file"]} if "file" in entry else entry["params"]
             words = ", ".join(f"{key} = {runs.number(value)}" for key, value in shown.items())
-            say(f"{target}: {name}: {words}  ({100 * entry['accuracy']:.1f} ± {100 * entry['ci95']:.1f})")
+            say(
+                f"{target}: {name}: {words}  ({100 * entry['accuracy']:.1f} ± {100 * entry['ci95']:.1f})"
+            )
     say(f"chosen: {results / runs.FILE}")
     _report(skipped, failures)
 
 
-def _learn(job: runs.Job, results: Path, device: str | None, rerun: bool) -> tuple[str, dict[str, Any]]:
+def _learn(
+    job: runs.Job, results: Path, device: str | None, rerun: bool
+) -> tuple[str, dict[str, Any]]:
     """Learn the parameters of a method, with a bar that counts the tasks of all steps."""
     learning = job.experiment.learn
     assert learning is not None
     try:
         with progress_bar(console()) as bar:
             line = bar.add_task(job.title, total=learning.steps * job.experiment.n_tasks)
-            return runs.learn_job(job, results, device, rerun, lambda n_tasks: bar.advance(line, n_tasks))
+            return runs.learn_job(
+                job, results, device, rerun, lambda n_tasks: bar.advance(line, n_tasks)
+            )
     except KeyboardInterrupt:
         _stop("Finished steps")
 
@@ -184,7 +192,9 @@ def _report(skipped: Sequence[str], failures: Sequence[runs.Failure]) -> None:
     for words in skipped:
         say(f"skipped {words}")
     if skipped:
-        say(f"Tasks of {len(skipped)} kind(s) were skipped, because the features cannot serve them.")
+        say(
+            f"Tasks of {len(skipped)} kind(s) were skipped, because the features cannot serve them."
+        )
     for failure in failures:
         say(f"failed {failure.job.title}: {failure.error}", "red")
     if failures:
@@ -198,22 +208,38 @@ def _device(asked: str | None, dask: str | None) -> str | None:
     return asked if dask is not None else str(core.resolve_device(asked))
 
 
-def _list(jobs: Sequence[runs.Job], skipped: Sequence[str], store: runs.Store, device: str | None, rerun: bool) -> None:
+def _list(
+    jobs: Sequence[runs.Job],
+    skipped: Sequence[str],
+    store: runs.Store,
+    device: str | None,
+    rerun: bool,
+) -> None:
     from rich.table import Table
 
     known = set() if rerun else store.keys()
     missing = [job for job in jobs if job.key not in known]
-    times = dict(zip((job.key for job in missing), runs.estimates(missing, store, device), strict=True))
+    times = dict(
+        zip((job.key for job in missing), runs.estimates(missing, store, device), strict=True)
+    )
     shown = Table("experiment", "tasks", "state", "estimate")
     for job in jobs:
         seconds = times.get(job.key)
         partial = None if job.key in known else store.partial(job.key)
-        state = "done" if job.key in known else "missing" if partial is None else f"{partial.n_done:,} tasks done"
+        state = (
+            "done"
+            if job.key in known
+            else "missing"
+            if partial is None
+            else f"{partial.n_done:,} tasks done"
+        )
         words = "" if job.key in known else "unknown" if seconds is None else duration(seconds)
         shown.add_row(job.title, f"{job.experiment.n_tasks:,}", state, words)
     console().print(shown)
     total = sum(seconds for seconds in times.values() if seconds is not None)
-    say(f"{len(missing)} of {len(jobs)} to run, about {duration(total)} of solver time on one core.")
+    say(
+        f"{len(missing)} of {len(jobs)} to run, about {duration(total)} of solver time on one core."
+    )
     _report(skipped, [])
 
 
@@ -228,11 +254,20 @@ def duration(seconds: float) -> str:
     minutes, rest = divmod(round(seconds), 60)
     if minutes == 0:
         return f"{rest} s"
-    return f"{minutes} min {rest:02d} s" if minutes < 60 else f"{minutes // 60} h {minutes % 60:02d} min"
+    return (
+        f"{minutes} min {rest:02d} s"
+        if minutes < 60
+        else f"{minutes // 60} h {minutes % 60:02d} min"
+    )
 
 
 def _run(
-    jobs: Sequence[runs.Job], store: runs.Store, device: str | None, n_jobs: int, dask: str | None, rerun: bool
+    jobs: Sequence[runs.Job],
+    store: runs.Store,
+    device: str | None,
+    n_jobs: int,
+    dask: str | None,
+    rerun: bool,
 ) -> list[runs.Failure]:
     known = set() if rerun else store.keys()
     missing = [job for job in jobs if job.key not in known]
@@ -244,7 +279,9 @@ def _run(
         return []
     try:
         with progress_bar(console(), transient=True) as progress:
-            line = progress.add_task("starting", total=sum(job.experiment.n_tasks for job in missing))
+            line = progress.add_task(
+                "starting", total=sum(job.experiment.n_tasks for job in missing)
+            )
 
             def watch(job: runs.Job, n_tasks: int) -> None:
                 progress.update(line, description=job.title, advance=n_tasks)

@@ -17,8 +17,27 @@ from rich.text import Text
 
 from manyway.errors import NAMED
 
-_SPELLED = {"±": "+/-", "–": "-", "−": "-", "…": "...", "·": "/", "×": "x", "‖": "||", "≤": "<=", "≥": ">="}
-_SPELLED |= {"’": "'", "‘": "'", "“": '"', "”": '"', "→": "->", "←": "<-", "λ": "lambda", "α": "alpha"}
+_SPELLED = {
+    "±": "+/-",
+    "–": "-",
+    "−": "-",
+    "…": "...",
+    "·": "/",
+    "×": "x",
+    "‖": "||",
+    "≤": "<=",
+    "≥": ">=",
+}
+_SPELLED |= {
+    "’": "'",
+    "‘": "'",
+    "“": '"',
+    "”": '"',
+    "→": "->",
+    "←": "<-",
+    "λ": "lambda",
+    "α": "alpha",
+}
 _SPELLED |= {"τ": "tau", "π": "pi"}
 _CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
 
@@ -27,7 +46,9 @@ def _spell(error: UnicodeError) -> tuple[str, int]:
     if not isinstance(error, UnicodeEncodeError):
         raise error
     missing = error.object[error.start : error.end]
-    words = (_SPELLED.get(char) or char.encode("ascii", "backslashreplace").decode() for char in missing)
+    words = (
+        _SPELLED.get(char) or char.encode("ascii", "backslashreplace").decode() for char in missing
+    )
     return "".join(words), error.end
 
 
@@ -50,7 +71,9 @@ def spell_streams() -> None:
             stream.reconfigure(errors="manyway.spell")
 
 
-QUIET: ContextVar[bool] = ContextVar("quiet", default=False)  # whether the running command prints errors only
+QUIET: ContextVar[bool] = ContextVar(
+    "quiet", default=False
+)  # whether the running command prints errors only
 OPTIONS: ContextVar[Sequence[Any]] = ContextVar("options", default=())  # of the running command
 
 
@@ -65,7 +88,9 @@ def with_options(sentence: str, options: Iterable[Any]) -> str:
     """
     known: dict[str, Any] = {}
     for option in options:
-        known |= {name.lstrip("-").replace("-", "_"): option for name in (*option.opts, option.name or "")}
+        known |= {
+            name.lstrip("-").replace("-", "_"): option for name in (*option.opts, option.name or "")
+        }
 
     def spelled(found: re.Match[str]) -> str:
         name, value = found.groups()

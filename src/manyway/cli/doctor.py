@@ -33,7 +33,9 @@ _NEEDED = " is needed"  # how the words for a package end that is missing or too
 
 
 @command
-def doctor(*, data: Path | None = None, as_json: Annotated[bool, typer.Option("--json")] = False) -> None:
+def doctor(
+    *, data: Path | None = None, as_json: Annotated[bool, typer.Option("--json")] = False
+) -> None:
     """Show what is installed, the GPU, the encoders and the data folder, and label a small task as a self-test.
 
     The exit code is 1 if a required package is missing or too old, or if the
@@ -74,7 +76,9 @@ def examine(data: Path | None = None) -> dict[str, Any]:
         "manyway": manyway.__version__,
         "python": f"{platform.python_version()} ({platform.python_implementation()})",
         "system": f"{platform.system()} {platform.release()}, {platform.machine()}",
-        "cores": len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1,
+        "cores": len(os.sched_getaffinity(0))
+        if hasattr(os, "sched_getaffinity")
+        else os.cpu_count() or 1,
         "memory": _memory(),
         "packages": wanted,
         "extras": extras,
@@ -82,13 +86,17 @@ def examine(data: Path | None = None) -> dict[str, Any]:
         "encoders": _part(lambda: import_module("manyway.encoding.encoders").installed_encoders()),
         "data": _part(_data, data),
         "self_test": _part(_self_test),
-        "variables": {name: _without_home(os.environ[name]) for name in VARIABLES if name in os.environ},
+        "variables": {
+            name: _without_home(os.environ[name]) for name in VARIABLES if name in os.environ
+        },
     }
     problems = [f"{name} is {found}." for name, found in wanted.items() if found.endswith(_NEEDED)]
     parts = {key: part for key, part in report.items() if isinstance(part, dict)}
     problems += [f"{key}: {part['error']}" for key, part in parts.items() if "error" in part]
     if report["self_test"].get("correct", EXPECTED) < EXPECTED:
-        problems.append("The labels of the self-test are wrong; please report it with the output of --json.")
+        problems.append(
+            "The labels of the self-test are wrong; please report it with the output of --json."
+        )
     return {**report, "problems": problems}
 
 
@@ -97,7 +105,9 @@ def _part(look: Callable[..., dict[str, Any]], *given: Any) -> dict[str, Any]:
     try:
         return look(*given)
     except Exception as error:  # a broken library raises anything
-        return {"error": _without_home(f"{type(error).__name__}: {' '.join(str(error).split())[:300]}")}
+        return {
+            "error": _without_home(f"{type(error).__name__}: {' '.join(str(error).split())[:300]}")
+        }
 
 
 def _packages() -> tuple[dict[str, str], dict[str, str]]:
@@ -108,7 +118,11 @@ def _packages() -> tuple[dict[str, str], dict[str, str]]:
     listed = [Requirement(line) for line in about.get_all("Requires-Dist") or []]
 
     def of(extra: str) -> dict[str, str]:
-        return {one.name: _found(one) for one in listed if one.marker is None or one.marker.evaluate({"extra": extra})}
+        return {
+            one.name: _found(one)
+            for one in listed
+            if one.marker is None or one.marker.evaluate({"extra": extra})
+        }
 
     required, optional = of(""), {}
     for extra in set(about.get_all("Provides-Extra") or []) - FOR_DEVELOPERS:
@@ -143,7 +157,11 @@ def _gpu() -> dict[str, Any]:
 
     from manyway.core.kernels import fused
 
-    found: dict[str, Any] = {"cuda": torch.version.cuda, "threads": torch.get_num_threads(), "devices": []}
+    found: dict[str, Any] = {
+        "cuda": torch.version.cuda,
+        "threads": torch.get_num_threads(),
+        "devices": [],
+    }
     for index in range(torch.cuda.device_count() if torch.cuda.is_available() else 0):
         about = torch.cuda.get_device_properties(index)
         size, capability = round(about.total_memory / 2**30, 1), f"{about.major}.{about.minor}"
@@ -154,7 +172,11 @@ def _gpu() -> dict[str, Any]:
 
 def _data(given: Path | None) -> dict[str, Any]:
     folder = files.data_root(given)
-    found = [name for name, entry in training.DATASETS.items() if not entry.places or entry.find(folder) is not None]
+    found = [
+        name
+        for name, entry in training.DATASETS.items()
+        if not entry.places or entry.find(folder) is not None
+    ]
     place, cache = _without_home(str(folder)), _without_home(str(files.cache_folder()))
     return {"folder": place, "exists": folder.is_dir(), "found": found, "cache": cache}
 
@@ -163,8 +185,15 @@ def _self_test() -> dict[str, Any]:
     """Label one task of the embedded letters, on the device that commands use by default."""
     device = core.resolve_device()
     spec = sampling.TaskSpec(shots=5, k_eff=5, n_query=75)
-    result = evaluation.evaluate(DEFAULT_METHOD, sampling.load_glyphs(), spec, n_tasks=1, seed=0, device=device)
-    return {"method": DEFAULT_METHOD, "device": str(device), "items": 75, "correct": int(result.correct.sum())}
+    result = evaluation.evaluate(
+        DEFAULT_METHOD, sampling.load_glyphs(), spec, n_tasks=1, seed=0, device=device
+    )
+    return {
+        "method": DEFAULT_METHOD,
+        "device": str(device),
+        "items": 75,
+        "correct": int(result.correct.sum()),
+    }
 
 
 def _without_home(text: str) -> str:
@@ -188,7 +217,11 @@ def _print(report: dict[str, Any]) -> None:
             name, in_words = _WORDS[title]
             table.add_row(name, in_words(part))
         elif title != "problems":
-            shown = [f"{name}: {value}" for name, value in part.items()] if isinstance(part, dict) else [str(part)]
+            shown = (
+                [f"{name}: {value}" for name, value in part.items()]
+                if isinstance(part, dict)
+                else [str(part)]
+            )
             table.add_row(title.replace("_", "-"), "\n".join(shown))
     console().print(table)
     for problem in report["problems"]:
@@ -196,14 +229,20 @@ def _print(report: dict[str, Any]) -> None:
     if not report["problems"]:
         say("Everything that is required is installed and works.", "green")
     extras = report["extras"].items()
-    lacking = [name for name, found in extras if found.startswith(_WITHOUT) and name not in _OF_ITS_OWN]
+    lacking = [
+        name for name, found in extras if found.startswith(_WITHOUT) and name not in _OF_ITS_OWN
+    ]
     if lacking:
         say(f"To install all that is optional and missing: {install(','.join(lacking))}")
 
 
 def _data_in_words(data: dict[str, Any]) -> str:
     """What there is to say about data sets and the cache."""
-    there = f"in the folder {data['folder']}" if data["exists"] else f"(there is no folder {data['folder']})"
+    there = (
+        f"in the folder {data['folder']}"
+        if data["exists"]
+        else f"(there is no folder {data['folder']})"
+    )
     return f"{', '.join(data['found'])} {there}\nfeatures are kept in {data['cache']}"
 
 
@@ -215,10 +254,16 @@ def _test_in_words(test: dict[str, Any]) -> str:
 def _gpu_in_words(gpu: dict[str, Any]) -> str:
     """What there is to say about GPUs."""
     if not gpu["devices"]:
-        build = "this torch has no CUDA" if gpu["cuda"] is None else "torch finds none that it can use"
+        build = (
+            "this torch has no CUDA" if gpu["cuda"] is None else "torch finds none that it can use"
+        )
         return f"none ({build}); the CPU is used, with {gpu['threads']} thread{'s' * (gpu['threads'] > 1)}"
     lines = [f"{one['name']}, {one['memory_gib']} GiB" for one in gpu["devices"]]
-    kernels = "fused code is used" if gpu["fused_kernels"] else "without fused code: triton is missing or too old"
+    kernels = (
+        "fused code is used"
+        if gpu["fused_kernels"]
+        else "without fused code: triton is missing or too old"
+    )
     return "\n".join([*lines, f"CUDA {gpu['cuda']}, {kernels}"])
 
 

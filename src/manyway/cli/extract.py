@@ -59,19 +59,39 @@ def extract(
     files.check_output(out, inputs, overwrite=may_replace(out, overwrite))
     screen = console(stderr=True)
     where = core.resolve_device(device)
-    opened_encoder = encoding.open_encoder(encoder, device=where, backbone=backbone, say=screen.print)
-    opened = named_source(source, data) or encoding.open_for(opened_encoder, source, root, skip_empty=True)
+    opened_encoder = encoding.open_encoder(
+        encoder, device=where, backbone=backbone, say=screen.print
+    )
+    opened = named_source(source, data) or encoding.open_for(
+        opened_encoder, source, root, skip_empty=True
+    )
     mean = None if base is None else encoding.base_mean_from(base, opened_encoder)
     with progress_bar(screen) as progress:
         task = progress.add_task(f"encoding {opened.title}", total=len(opened))
-        run = partial(encoding.extract, opened, opened_encoder, out, base_mean=mean, inputs=inputs, skip_bad=skip_bad)
-        features = run(half=half, progress=lambda n, _: progress.advance(task, n), say=partial(say, stderr=True))
+        run = partial(
+            encoding.extract,
+            opened,
+            opened_encoder,
+            out,
+            base_mean=mean,
+            inputs=inputs,
+            skip_bad=skip_bad,
+        )
+        features = run(
+            half=half,
+            progress=lambda n, _: progress.advance(task, n),
+            say=partial(say, stderr=True),
+        )
     for sentence in encoding.remarks(features.meta["skipped"], features.meta.get("notes", ())):
         say(sentence, stderr=True)
     if len(features.features) > 1 and bool((features.features == features.features[:1]).all()):
         note("all items have the same features; check the encoder")
-    mean_note = "" if features.base_mean is not None else "; no base mean (cl2 will centre on the examples)"
-    size = f"{len(features.features)} items" + f", {features.n_classes} classes" * opened.is_labelled
+    mean_note = (
+        "" if features.base_mean is not None else "; no base mean (cl2 will centre on the examples)"
+    )
+    size = (
+        f"{len(features.features)} items" + f", {features.n_classes} classes" * opened.is_labelled
+    )
     say(f"{out}: {size}, {features.features.shape[1]} features{mean_note}", stderr=True)
 
 

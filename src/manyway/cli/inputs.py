@@ -42,10 +42,14 @@ class Inputs:
     encoder: str | None
     columns: files.Options
     cached: bool = True  # whether features of earlier runs are used, and new ones kept
-    texts: Mapping[str, encoding.Source] = field(default_factory=dict)  # what was read to choose the encoder
+    texts: Mapping[str, encoding.Source] = field(
+        default_factory=dict
+    )  # what was read to choose the encoder
 
     @classmethod
-    def of(cls, first: Path, second: Path | None, labels: Path | None, named: Path | None, *more: Any) -> "Inputs":
+    def of(
+        cls, first: Path, second: Path | None, labels: Path | None, named: Path | None, *more: Any
+    ) -> "Inputs":
         """From the arguments of a command. A single one is a partly labelled table, or the items of named classes."""
         given: tuple[Path | None, Path] = (None, first) if second is None else (first, second)
         found = cls(*given, labels, named, *more)
@@ -76,13 +80,21 @@ class Inputs:
         for path in given:
             if not path.exists():
                 raise InputError(f"There is no file or folder {path}.")
-        if self.class_names is not None and kinds[-1] == encoding.TEXTS and set(kinds[:-1]) == {encoding.PICTURES}:
+        if (
+            self.class_names is not None
+            and kinds[-1] == encoding.TEXTS
+            and set(kinds[:-1]) == {encoding.PICTURES}
+        ):
             both = f"name an encoder that reads both with --encoder, such as {encoding.PICTURES_AND_TEXTS}"
             raise InputError(f"{self.query} holds pictures and {self.class_names} texts; {both}.")
         for path, other in zip(given, kinds, strict=True):
             if other != kind:
-                for features in (given[at] for at, what in enumerate(kinds) if what == encoding.FEATURES):
-                    files.read_items(features, self.columns)  # says what is wrong with a file that cannot be read
+                for features in (
+                    given[at] for at, what in enumerate(kinds) if what == encoding.FEATURES
+                ):
+                    files.read_items(
+                        features, self.columns
+                    )  # says what is wrong with a file that cannot be read
                 command = "manyway extract SOURCE --encoder NAME --out FILE.safetensors"
                 hint = f"they must be of one kind. To make features of pictures or texts: {command}"
                 raise InputError(f"{given[0]} holds {kind} and {path} holds {other}; {hint}.")
@@ -102,11 +114,17 @@ class Inputs:
     def _sources(self, opening: Callable[..., encoding.Source]) -> dict[str, encoding.Source]:
         """Class names, examples and items as they are opened; in the items, the text column of the examples counts."""
         sources: dict[str, encoding.Source] = {}
-        for what, path in {"class names": self.class_names, "examples": self.support, "items": self.query}.items():
+        for what, path in {
+            "class names": self.class_names,
+            "examples": self.support,
+            "items": self.query,
+        }.items():
             if path is not None:
                 text = getattr(sources.get("examples"), "text_column", "")
                 labelled = self.columns.labelled and what != "items"
-                options = replace(self._options(what), like=(text,) if text else None, labelled=labelled)
+                options = replace(
+                    self._options(what), like=(text,) if text else None, labelled=labelled
+                )
                 sources[what] = opening(path, options=options, need_labels=what != "items")
         return sources
 
@@ -119,11 +137,17 @@ class Inputs:
 
     def read(self, device: torch.device) -> Read:
         """Read or encode examples, items and class names, and print what the reader guessed."""
-        examples, items, named = self._features() if self.encoder is None else self._encode(self.encoder, device)
+        examples, items, named = (
+            self._features() if self.encoder is None else self._encode(self.encoder, device)
+        )
         for path, part in ((self.support, examples), (self.query, items)):
             for sentence in encoding.remarks(part.skipped, ()):
                 note(f"{sentence} ({path})")
-        classes = files.remarks_on_classes(self.support or self.query, examples.labels or ()) if self.encoder else ()
+        classes = (
+            files.remarks_on_classes(self.support or self.query, examples.labels or ())
+            if self.encoder
+            else ()
+        )
         for remark in dict.fromkeys((*examples.notes, *classes, *items.notes)):
             note(remark)
         if self.labels is not None:
@@ -137,8 +161,14 @@ class Inputs:
                 note(remark)
             examples = replace(examples, labels=names)
         if len(examples) == len({*(examples.labels or ("",))}):
-            note("every class has one example, which cannot teach how sure to be: do not rely on the probabilities")
-        if self.columns.labelled is not None and items.origin is not None and examples.origin is not None:
+            note(
+                "every class has one example, which cannot teach how sure to be: do not rely on the probabilities"
+            )
+        if (
+            self.columns.labelled is not None
+            and items.origin is not None
+            and examples.origin is not None
+        ):
             known = examples.origin.labelled(examples.labels or (), examples.skipped)
             items = replace(items, origin=replace(items.origin, known=known))
         if items.all_alike():
@@ -164,34 +194,46 @@ class Inputs:
             classes = f" of {len(source.class_names)} classes" if source.is_labelled else ""
             say(f"{source.title}: {len(source)} {what}{classes}")
         seconds = sum(map(len, sources.values())) * _seconds_per_item(opened, sources["items"])
-        say(f"Encoding with {self.encoder} takes about {_in_words(seconds)} where nothing is kept of an earlier run.")
+        say(
+            f"Encoding with {self.encoder} takes about {_in_words(seconds)} where nothing is kept of an earlier run."
+        )
         say("Nothing was labelled or written.")
 
     def _features(self) -> Read:
-        named = None if self.class_names is None else files.read_items(self.class_names, self.columns)
+        named = (
+            None if self.class_names is None else files.read_items(self.class_names, self.columns)
+        )
         # Of a partly labelled table the items are the other rows.
         blank = replace(self.columns, labelled=None if self.columns.labelled is None else False)
         beside = None if self.support is None else files.open_beside(self.query, blank)
         theirs = beside.names if beside is not None and self.columns.labelled is None else None
         wanted = self.labels is None
         columns = replace(self.columns, beside=beside, find_label=wanted, columns_of_items=theirs)
-        examples = _no_examples(named) if self.support is None else files.read_items(self.support, columns)
+        examples = (
+            _no_examples(named) if self.support is None else files.read_items(self.support, columns)
+        )
         items = files.read_items(self.query, blank, like=examples, beside=beside)
         self._check_columns(examples.header, items.header)
         return examples, items, named
 
     def _encode(self, encoder: str, device: torch.device) -> Read:
         speak = partial(say, stderr=True)
-        known, pile = (None if path is None else path.resolve() for path in (self.support, self.query))
+        known, pile = (
+            None if path is None else path.resolve() for path in (self.support, self.query)
+        )
         if known is not None and pile is not None and known in pile.parents:
-            raise InputError(f"The items {self.query} lie in the folder of examples {self.support}; move them out.")
+            raise InputError(
+                f"The items {self.query} lie in the folder of examples {self.support}; move them out."
+            )
         opened = encoding.open_encoder(encoder, device=device, say=speak)
         sources = self.texts or self._sources(partial(encoding.open_for, opened))
         first = "class names" if self.support is None else "examples"
         self._check_columns(sources[first].header, sources["items"].header)
         if "examples" in sources and self.labels is None and not sources["examples"].is_labelled:
             hint = "put pictures into a folder per class, give texts a column `label`, or name a file with --labels"
-            raise InputError(f"The labelled examples in {self.support} (they come first) have no labels; {hint}.")
+            raise InputError(
+                f"The labelled examples in {self.support} (they come first) have no labels; {hint}."
+            )
         for source in sources.values():
             if isinstance(source, encoding.ImageSource):
                 encoding.check_pictures(source, skip_bad=self.columns.skip_bad)
@@ -211,7 +253,9 @@ class Inputs:
             read = {}
             for what, source in sources.items():
                 bar.update(task, description=f"encoding {what}")
-                encode = partial(encoding.encode_items, source, parts[what], cache=caches.get(parts[what]))
+                encode = partial(
+                    encoding.encode_items, source, parts[what], cache=caches.get(parts[what])
+                )
                 read[what] = encode(skip_bad=what != "class names", progress=advance)
         named, items = read.get("class names"), read["items"]
         return read["examples"] if "examples" in read else _no_examples(named), items, named
@@ -220,10 +264,15 @@ class Inputs:
         """Refuse a column that was asked for and that no table has: it is a slip of the pen."""
         name = None if self.labels is not None else self.columns.label_column
         if name is not None and examples and files.find_column(examples, name) is None:
-            raise InputError(f"The labelled examples have no column '{name}'; {nearest(name, examples)}")
+            raise InputError(
+                f"The labelled examples have no column '{name}'; {nearest(name, examples)}"
+            )
         headers = [header for header in (examples, items) if header]
         asked = self.columns
-        for name in filter(None, (asked.item_column, asked.text_column, *asked.ignore_columns, *asked.feature_columns)):
+        for name in filter(
+            None,
+            (asked.item_column, asked.text_column, *asked.ignore_columns, *asked.feature_columns),
+        ):
             if headers and all(files.find_column(header, name) is None for header in headers):
                 raise InputError(f"There is no column '{name}'; {nearest(name, headers[-1])}")
 
@@ -249,7 +298,9 @@ def _in_words(seconds: float) -> str:
 
 def _check_sheet(columns: files.Options, paths: Iterable[Path | None]) -> None:
     if columns.sheet and not any(p.is_dir() or files.has_sheets(p) for p in filter(None, paths)):
-        raise InputError("--sheet names a sheet of an Excel file (.xlsx, .xlsm), and no input is one; leave it out.")
+        raise InputError(
+            "--sheet names a sheet of an Excel file (.xlsx, .xlsm), and no input is one; leave it out."
+        )
 
 
 def _other_languages(sources: Iterable[encoding.Source]) -> tuple[float, str]:
@@ -286,23 +337,39 @@ class ScoreInputs(NamedTuple):
     @property
     def paths(self) -> tuple[Path | None, ...]:
         """What is read, and must not be written over."""
-        return self.scores, self.examples, self.labels, self.class_prior, self.taxonomy, self.media, self.expect
+        return (
+            self.scores,
+            self.examples,
+            self.labels,
+            self.class_prior,
+            self.taxonomy,
+            self.media,
+            self.expect,
+        )
 
     def batch(self, place: labelling.Place) -> AbstractContextManager[labelling.Batch]:
         """Read everything, print what the readers guessed, and make a batch."""
         _check_sheet(self.columns, self.paths)
         if self.kind not in (*KINDS, SEVERAL):
-            raise InputError(f"--score-kind is '{self.kind}'; choose one of {', '.join((*KINDS, SEVERAL))}.")
+            raise InputError(
+                f"--score-kind is '{self.kind}'; choose one of {', '.join((*KINDS, SEVERAL))}."
+            )
         if self.kind == SEVERAL and self.examples is not None:
             raise InputError("EXAMPLES are for items with one class; leave them out, or --several.")
         with console(stderr=True).status(f"reading {self.scores} …"):
             scores = files.read_scores(self.scores, self.columns)
             scores = scores if self.media is None else files.with_media(scores, self.media)
-            examples = None if self.examples is None else files.read_scores(self.examples, self.columns)
+            examples = (
+                None if self.examples is None else files.read_scores(self.examples, self.columns)
+            )
         if examples is not None and examples.labels is None:
-            raise InputError(f"{self.examples} has no column of labels; scores are calibrated on labelled items.")
+            raise InputError(
+                f"{self.examples} has no column of labels; scores are calibrated on labelled items."
+            )
         if scores.independent and self.kind == "auto":
-            note(f"each class of {self.scores.name} has a score of its own: one is chosen; --several allows more")
+            note(
+                f"each class of {self.scores.name} has a score of its own: one is chosen; --several allows more"
+            )
         for remark in (*scores.notes, *(() if examples is None else examples.notes)):
             note(remark)
         expected = None if self.expect is None else files.read_expected(self.expect, scores)
@@ -313,9 +380,13 @@ class ScoreInputs(NamedTuple):
             scores,
             place,
             examples=examples,
-            labels=None if self.labels is None else files.read_item_labels(self.labels, self.columns),
+            labels=None
+            if self.labels is None
+            else files.read_item_labels(self.labels, self.columns),
             kind=None if self.kind == "auto" else self.kind,
-            class_prior=None if self.class_prior is None else files.read_class_prior(self.class_prior),
+            class_prior=None
+            if self.class_prior is None
+            else files.read_class_prior(self.class_prior),
             levels=None if self.taxonomy is None else labelling.read_taxonomy(self.taxonomy),
             expected=None if expected is None else expected.likely,
         )
@@ -323,7 +394,9 @@ class ScoreInputs(NamedTuple):
     def describe(self, device: torch.device) -> None:
         """Say what would be read."""
         with self.batch(labelling.Place(device)) as batch:
-            say(f"{self.scores}: scores of {len(batch.items)} items for {len(batch.classes)} classes")
+            say(
+                f"{self.scores}: scores of {len(batch.items)} items for {len(batch.classes)} classes"
+            )
             if batch.n_labelled:
                 say(f"{batch.n_labelled} of the labels are known")
         say("Nothing was labelled or written.")
@@ -335,11 +408,15 @@ class ScoreInputs(NamedTuple):
         if form != labelling.INPUT:
             return check(endings=None if answers is None else answers.endings)
         if self.at_least is not None:
-            raise InputError("--at-least is for tables and new files, not for a copy of the input; leave it out.")
+            raise InputError(
+                "--at-least is for tables and new files, not for a copy of the input; leave it out."
+            )
         if output is None or not self.scores.is_dir():
             return check(endings=(*files.endings_of_answers(), *files.written_tables()))
         if output.exists() and (not output.is_dir() or any(output.iterdir())):
             raise InputError(f"The output {output} exists; name a new folder.")
         if output.resolve().is_relative_to(self.scores.resolve()):
-            raise InputError(f"The output {output} lies in the input folder {self.scores}; choose another name.")
+            raise InputError(
+                f"The output {output} lies in the input folder {self.scores}; choose another name."
+            )
         return output

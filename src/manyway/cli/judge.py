@@ -44,24 +44,35 @@ def judge(
     """
     options = files.Options(label_column, item_column)
     truth = files.read_item_labels(labels, options)
-    (old, levels), (new, more) = files.read_answers(before, options), files.read_answers(after, options)
+    (old, levels), (new, more) = (
+        files.read_answers(before, options),
+        files.read_answers(after, options),
+    )
     levels = {**more, **levels} if taxonomy is None else labelling.read_taxonomy(taxonomy)
     there = {item: label for item, label in truth.items() if item in old or item in new}
     if not there:
         some = f"'{next(iter(truth))}'", f"'{next(iter({**old, **new}), '')}'"
-        raise InputError(f"{labels} has no item of {before} or {after}: it has {some[0]}, they have {some[1]}.")
+        raise InputError(
+            f"{labels} has no item of {before} or {after}: it has {some[0]}, they have {some[1]}."
+        )
     if len(there) < len(truth):
-        note(f"{len(truth) - len(there)} items of {labels.name} are in neither file and are left out")
+        note(
+            f"{len(truth) - len(there)} items of {labels.name} are in neither file and are left out"
+        )
     for path, found in ((before, old), (after, new)):
         lacking = sum(not found.get(item) for item in there)
         if lacking:
-            note(f"{lacking} verified items have no label in {path.name}; they count as wrong there")
+            note(
+                f"{lacking} verified items have no label in {path.name}; they count as wrong there"
+            )
     judge_at = partial(evaluation.judge, old, new, there)
     ranks = {"class": judge_at(), **{name: judge_at(of) for name, of in levels.items()}}
     ranks = {name: changes for name, changes in ranks.items() if changes[0].n_items}
     everything, *of_classes = ranks["class"]
     counts = f"{everything.corrected} corrected, {everything.worse} made worse, {everything.unchanged} unchanged"
-    say(f"{everything.n_items} verified items: {counts} ({everything.moved} of them from one error to another).")
+    say(
+        f"{everything.n_items} verified items: {counts} ({everything.moved} of them from one error to another)."
+    )
     _show("rank", {name: changes[0] for name, changes in ranks.items()})
     _show("class", {one.name: one for one in of_classes})
     mean, low, high = everything.difference
@@ -76,12 +87,30 @@ def _show(title: str, changes: dict[str, evaluation.Change]) -> None:
 
     table = Table(box=None)
     table.add_column(title)
-    for column in ("items", "before", "after", "corrected", "made worse", "difference", "95 % interval"):
+    for column in (
+        "items",
+        "before",
+        "after",
+        "corrected",
+        "made worse",
+        "difference",
+        "95 % interval",
+    ):
         table.add_column(column, justify="right")
     for name, one in changes.items():
         mean, low, high = (100 * each for each in one.difference)
-        before, after = (f"{100 * count / one.n_items:.1f}" for count in (one.right_before, one.right_after))
+        before, after = (
+            f"{100 * count / one.n_items:.1f}" for count in (one.right_before, one.right_after)
+        )
         counts = (str(count) for count in (one.corrected, one.worse))
         shown = name if name.isprintable() else ascii(name)[1:-1]
-        table.add_row(shown, str(one.n_items), before, after, *counts, f"{mean:+.1f}", f"{low:+.1f} to {high:+.1f}")
+        table.add_row(
+            shown,
+            str(one.n_items),
+            before,
+            after,
+            *counts,
+            f"{mean:+.1f}",
+            f"{low:+.1f} to {high:+.1f}",
+        )
     console().print(table)

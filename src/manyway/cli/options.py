@@ -123,7 +123,16 @@ F = TypeVar("F", bound=Callable[..., Any])
 # The options that the help of a command with very many of them shows; --help-all shows the others too.
 COMMON = {
     "label": (
-        *("output", "overwrite", "review", "open_set", "min_confidence", "encoder", "scores", "label_column"),
+        *(
+            "output",
+            "overwrite",
+            "review",
+            "open_set",
+            "min_confidence",
+            "encoder",
+            "scores",
+            "label_column",
+        ),
         *("text_column", "skip_bad", "help_all"),
     )
 }
@@ -145,7 +154,9 @@ def command(function: F) -> F:
     or a limit of an option is written as ``Annotated[int, typer.Option("--tasks", min=1)]``.
     """
     sections = doc_sections(inspect.getdoc(function) or "")
-    own = {name: (entry, None) for name, entry in doc_entries(sections.get("Parameters", "")).items()}
+    own = {
+        name: (entry, None) for name, entry in doc_entries(sections.get("Parameters", "")).items()
+    }
     for name, parameter in inspect.signature(function, eval_str=True).parameters.items():
         hint = parameter.annotation
         kind, given = get_args(hint) if get_origin(hint) is Annotated else (hint, None)
@@ -153,12 +164,16 @@ def command(function: F) -> F:
         info = copy(given) or (typer.Option() if by_name else typer.Argument())
         if kind is bool and info.default is ...:
             info.default = f"--{name.replace('_', '-')}"  # and no --no-…
-        info.hidden = by_name and function.__name__ in COMMON and name not in COMMON[function.__name__]
+        info.hidden = (
+            by_name and function.__name__ in COMMON and name not in COMMON[function.__name__]
+        )
         entry, info.rich_help_panel = {**_SHARED, **own}.get(name, ("", None))
         first, _, text = entry.partition("\n")
         info.metavar, info.help = first.partition(" : ")[2] or None, " ".join(text.split())
         function.__annotations__[name] = Annotated[kind, info]
-    text = re.sub(r"(?<=\S)\n(?=\S)", " ", sections[""])  # the terminal breaks the lines of a paragraph
+    text = re.sub(
+        r"(?<=\S)\n(?=\S)", " ", sections[""]
+    )  # the terminal breaks the lines of a paragraph
     WHOLE_HELP[function.__name__] = text
     function.__doc__ = text.partition(_MORE)[0].rstrip()
     return function

@@ -10,7 +10,13 @@ from manyway.errors import InputError
 
 _ADDRESS = "file:"
 # The beginning of what is read, and the ending of a file that holds such.
-_KINDS = {b"PK\x03\x04": ".xlsx", b"PAR1": ".parquet", b"\x93NUMPY": ".npy", b"{": ".jsonl", b"\x1f\x8b": ".csv.gz"}
+_KINDS = {
+    b"PK\x03\x04": ".xlsx",
+    b"PAR1": ".parquet",
+    b"\x93NUMPY": ".npy",
+    b"{": ".jsonl",
+    b"\x1f\x8b": ".csv.gz",
+}
 
 
 def local_path(given: Path, folder: Path | None = None) -> Path:
@@ -44,9 +50,14 @@ def local_path(given: Path, folder: Path | None = None) -> Path:
 def _standard_input(folder: Path) -> Path:
     """Standard input as a file, with the ending of what it holds."""
     if sys.stdin.isatty():
-        raise InputError("The input is '-', standard input, and nothing is sent to it; name a file, or use a pipe.")
+        raise InputError(
+            "The input is '-', standard input, and nothing is sent to it; name a file, or use a pipe."
+        )
     content = sys.stdin.buffer.read()
-    suffix = next((ending for start, ending in _KINDS.items() if content.lstrip()[:8].startswith(start)), ".csv")
+    suffix = next(
+        (ending for start, ending in _KINDS.items() if content.lstrip()[:8].startswith(start)),
+        ".csv",
+    )
     path = folder / f"stdin{suffix}"
     if path.exists():
         raise InputError("Standard input, '-', can be one input only; name a file for the other.")

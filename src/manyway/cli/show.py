@@ -32,9 +32,19 @@ def status(*, results: Path = Path("results")) -> None:
     for plan in plans:
         sizes = {asked.key: asked.n_tasks for asked in plan.experiments}
         done = sum(key in known for key in sizes)
-        begun = {key: part for key in sizes if key not in known and (part := store.partial(key)) is not None}
+        begun = {
+            key: part
+            for key in sizes
+            if key not in known and (part := store.partial(key)) is not None
+        }
         words = ", ".join(f"{part.n_done:,} of {sizes[key]:,} tasks" for key, part in begun.items())
-        shown.add_row(plan.name, f"{done} of {len(sizes)}", words, str(len(sizes) - done - len(begun)), plan.created)
+        shown.add_row(
+            plan.name,
+            f"{done} of {len(sizes)}",
+            words,
+            str(len(sizes) - done - len(begun)),
+            plan.created,
+        )
     console().print(shown)
 
 
@@ -70,7 +80,9 @@ def table(
     """
     writers = {"markdown": show.to_markdown, "latex": show.to_latex, "csv": show.to_csv}
     if format != "terminal" and format not in writers:
-        raise InputError(f"Tables can be shown as terminal, {', '.join(writers)}, not as '{format}'.")
+        raise InputError(
+            f"Tables can be shown as terminal, {', '.join(writers)}, not as '{format}'."
+        )
     if out is not None:
         out = files.check_output(out, _stored(results), overwrite=may_replace(out, overwrite))
     view = _view(name, results)
@@ -117,9 +129,13 @@ def plot(
     for each in metric or (None,):
         figures = show.make_figures(view, each)
         if not figures:
-            raise InputError(f"{view.plan.name} has no plot{f' of {each}' if each else ''}, or no result for one yet.")
+            raise InputError(
+                f"{view.plan.name} has no plot{f' of {each}' if each else ''}, or no result for one yet."
+            )
         prefix = view.plan.name if each is None else f"{view.plan.name}-{each}"
-        for path in plots.write_figures(figures, folder, prefix, format or ["png"], _stored(results)):
+        for path in plots.write_figures(
+            figures, folder, prefix, format or ["png"], _stored(results)
+        ):
             say(path)
 
 
@@ -151,15 +167,23 @@ def report(
         The file. Default: RESULTS/report.html.
     """
     path = results / "report.html" if out is None else out
-    target = files.check_output(path, _stored(results), overwrite=out is None or may_replace(out, overwrite))
+    target = files.check_output(
+        path, _stored(results), overwrite=out is None or may_replace(out, overwrite)
+    )
     store, plans = _plans(results, names or ())
-    bench.write_text(target, show.make_report([show.load_view(store, plan) for plan in plans], metric or (None,)))
+    bench.write_text(
+        target, show.make_report([show.load_view(store, plan) for plan in plans], metric or (None,))
+    )
     say(path)
 
 
 @command
 def compare(
-    a: str, b: str, *, width: Annotated[float, typer.Option(min=0.001)] = 0.2, results: Path = Path("results")
+    a: str,
+    b: str,
+    *,
+    width: Annotated[float, typer.Option(min=0.001)] = 0.2,
+    results: Path = Path("results"),
 ) -> None:
     """Compare two methods, or two results, task by task.
 
@@ -188,7 +212,9 @@ def compare(
         difference, shown = test.difference, Table(show_header=False, box=None, pad_edge=False)
         for record in pair:
             accuracy = record.value()
-            shown.add_row(show.record_title(record), f"{100 * accuracy.mean:.2f} ± {100 * accuracy.half:.2f}")
+            shown.add_row(
+                show.record_title(record), f"{100 * accuracy.mean:.2f} ± {100 * accuracy.half:.2f}"
+            )
         points = f"{100 * difference.mean:+.2f} ± {100 * difference.half:.2f} points"
         shown.add_row("difference", f"{points}, p = {test.p:.2g}")
         counts = f"better in {test.wins:,}, equal in {test.ties:,}, worse in {test.losses:,}"
@@ -221,7 +247,9 @@ def _plans(results: Path, names: Sequence[str] = ()) -> tuple[bench.Store, list[
     store = bench.Store(results)
     plans = [store.plan(name) for name in names] if names else store.plans()
     if not plans:
-        raise InputError(f"There are no results in {results}; start with `manyway bench quickstart`.")
+        raise InputError(
+            f"There are no results in {results}; start with `manyway bench quickstart`."
+        )
     return store, plans
 
 

@@ -42,7 +42,9 @@ def print_summary(summary: labelling.Summary, at_least: float | None = None) -> 
     for line in _learned(summary, at_least):
         say(line)
     if summary.skipped:
-        say(f"{_items(summary.skipped)} without an answer: the column 'note' at the end of the table says why.")
+        say(
+            f"{_items(summary.skipped)} without an answer: the column 'note' at the end of the table says why."
+        )
     say(f"Written to {summary.output}.")
     for remark in summary.notes:
         note(remark)
@@ -57,7 +59,11 @@ def summary_json(summary: labelling.Summary, rows: Sequence[labelling.Row]) -> s
     labels = []
     for row in rows:
         (name, probability), *others = row.best
-        found: dict[str, Any] = {"item": row.item, "label": name, "probability": round(probability, 4)}
+        found: dict[str, Any] = {
+            "item": row.item,
+            "label": name,
+            "probability": round(probability, 4),
+        }
         for rank, (other, chance) in enumerate(others, 2):
             found |= {f"label_{rank}": other, f"probability_{rank}": round(chance, 4)}
         if row.unknown is not None:
@@ -109,13 +115,19 @@ def _listed(summary: labelling.Summary) -> str:
         line = f"{number} class{'es are' if number > 1 else ' is'} present █ (at most 5 % of such a list are absent on "
         line += "average)" + (f", {more} more {verb} possible ▒" if more else "")
     further = summary.n_unseen or 0.0
-    return line + (f"; more items would show about {further:.0f} further classes." if further >= 1.5 else ".")
+    return line + (
+        f"; more items would show about {further:.0f} further classes." if further >= 1.5 else "."
+    )
 
 
 def _unknown(summary: labelling.Summary) -> str:
     """Sentences about the unknown items."""
     expected, sd = summary.unknown_expected, summary.unknown_sd
-    hint = "Scores alone find few unknown items: sort by column 'unknown'. " if "temperature" in summary.learned else ""
+    hint = (
+        "Scores alone find few unknown items: sort by column 'unknown'. "
+        if "temperature" in summary.learned
+        else ""
+    )
     if not summary.n_unknown and expected < 0.5:
         return f"{hint}No unknown items."
     low, high = max(expected - sd, 0), min(expected + sd, summary.n_items)
@@ -124,10 +136,18 @@ def _unknown(summary: labelling.Summary) -> str:
     groups = [group for group in summary.unknown_groups if group.items > 1]
     more, alone = max(0, len(groups) - _GROUPS), len(summary.unknown_groups) - len(groups)
     parts = [f"{_items(group.items)} like {group.medoid}" for group in groups[:_GROUPS]]
-    parts += [f"{more} smaller group{'s' * (more > 1)}"] * bool(more) + [f"{_items(alone)} like no other"] * bool(alone)
+    parts += [f"{more} smaller group{'s' * (more > 1)}"] * bool(more) + [
+        f"{_items(alone)} like no other"
+    ] * bool(alone)
     line += (": " if parts else "") + "; ".join(parts)
-    further = f" Of the others, look first at {files.listed(summary.unknown_next)}." if summary.unknown_next else ""
-    if expected > summary.n_items / 2:  # a batch of other classes and one of another camera look the same
+    further = (
+        f" Of the others, look first at {files.listed(summary.unknown_next)}."
+        if summary.unknown_next
+        else ""
+    )
+    if (
+        expected > summary.n_items / 2
+    ):  # a batch of other classes and one of another camera look the same
         further += " Most items are unlike the examples; if they are of the same classes, were both recorded alike?"
     return f"{hint}{line}.{further}"
 
@@ -161,11 +181,20 @@ def _learned(found: labelling.Summary, at_least: float | None) -> list[str]:
     lines, temperature = [], found.learned.get("temperature")
     if temperature is not None:
         number = found.n_labelled
-        helped = f"{number} labelled item{'s' * (number > 1)} helped" if number else "labelled items would help"
+        helped = (
+            f"{number} labelled item{'s' * (number > 1)} helped"
+            if number
+            else "labelled items would help"
+        )
         lines.append(f"{_sharpness(temperature)}; {helped}.")
     if at_least is not None:
         levels = dict(found.levels)
         without = levels.pop("", 0)
-        parts = [f"{count} as {level}" for level, count in sorted(levels.items(), key=lambda each: -each[1])]
-        lines.append(f"Answers with probability {at_least:g} or more: {', '.join([*parts, f'{without} without'])}.")
+        parts = [
+            f"{count} as {level}"
+            for level, count in sorted(levels.items(), key=lambda each: -each[1])
+        ]
+        lines.append(
+            f"Answers with probability {at_least:g} or more: {', '.join([*parts, f'{without} without'])}."
+        )
     return lines

@@ -101,7 +101,9 @@ def train(
         usual, channels = (84, 1 if grey else 3) if entry is None else (entry.size, entry.channels)
         preprocess = encoding.Preprocess.for_size(size or usual, channels)
         base = _decode(base_source, preprocess, skip_bad, screen)
-        val_images = None if val_source is None else _decode(val_source, preprocess, skip_bad, screen)
+        val_images = (
+            None if val_source is None else _decode(val_source, preprocess, skip_bad, screen)
+        )
         network = encoding.build(backbone, base.n_classes, preprocess.channels, seed=seed)
         if restart and rank == 0:
             for name in (training.BEST, training.LAST, training.LOG):
@@ -110,7 +112,9 @@ def train(
         with progress_bar(screen) as progress:
             meta = {"backbone": backbone, "dataset": base_source.title, "images": len(base)}
             reporter = _reporter(progress, recipe, len(base) // recipe.batch * recipe.batch)
-            run = partial(training.train, network, base, recipe, preprocess, val=val_images, folder=out)
+            run = partial(
+                training.train, network, base, recipe, preprocess, val=val_images, folder=out
+            )
             trained = run(meta=meta, device=where, reporter=reporter)
         if rank == 0:
             _finish(trained, out, screen)
@@ -150,5 +154,7 @@ def _finish(trained: training.Trained, out: Path, screen: Console) -> None:
     else:
         training.draw_curves(out / training.CURVES, trained.history)
     best = trained.best
-    validation = "" if best.val_accuracy is None else f", validation accuracy {best.val_accuracy:.1%}"
+    validation = (
+        "" if best.val_accuracy is None else f", validation accuracy {best.val_accuracy:.1%}"
+    )
     screen.print(f"{out / training.BEST}: epoch {best.epoch}{validation}", soft_wrap=True)

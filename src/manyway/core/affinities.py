@@ -9,7 +9,9 @@ from manyway.errors import InputError
 
 AFFINITY_WEIGHT = 0.1  # λ of the authors' training script
 AFFINITY_ITER = 20
-_LEAST_WEIGHT = 0.025  # exp(−2/λ), the smallest entry of the first plan, must be a normal number of float32
+_LEAST_WEIGHT = (
+    0.025  # exp(−2/λ), the smallest entry of the first plan, must be a normal number of float32
+)
 
 
 def balanced_affinities(
@@ -65,11 +67,17 @@ def balanced_affinities(
 def _refuse(tasks: Tasks, affinity_weight: float) -> None:
     """What cannot be matched."""
     if affinity_weight < _LEAST_WEIGHT:
-        raise InputError(f"affinity_weight is {affinity_weight!r}; it must be at least {_LEAST_WEIGHT}.")
+        raise InputError(
+            f"affinity_weight is {affinity_weight!r}; it must be at least {_LEAST_WEIGHT}."
+        )
     if tasks.pile is not None or not tasks.n_query:
-        raise InputError("The feature transform 'bpa' compares all items with each other and needs them in one batch.")
+        raise InputError(
+            "The feature transform 'bpa' compares all items with each other and needs them in one batch."
+        )
     if tasks.class_table is not None:
-        raise InputError("The feature transform 'bpa' has no use for class features; leave them out, or choose 'cl2'.")
+        raise InputError(
+            "The feature transform 'bpa' has no use for class features; leave them out, or choose 'cl2'."
+        )
 
 
 def _same_class(tasks: Tasks) -> Tensor:

@@ -113,17 +113,25 @@ def fits(value: Any, annotation: Any) -> bool:
     if origin in (Union, types.UnionType):
         return any(fits(value, choice) for choice in get_args(annotation))
     if origin is Literal:
-        return any(type(value) is type(choice) and value == choice for choice in get_args(annotation))
+        return any(
+            type(value) is type(choice) and value == choice for choice in get_args(annotation)
+        )
     if origin is not None:
         return _fits_container(value, origin, get_args(annotation))
     if annotation in (None, types.NoneType):
         return value is None
     if annotation is bool:
-        return isinstance(value, bool) or type(value).__name__ == "bool"  # NumPy's, whose class has that name too
+        return (
+            isinstance(value, bool) or type(value).__name__ == "bool"
+        )  # NumPy's, whose class has that name too
     if annotation is float:
         return isinstance(value, Real) and not isinstance(value, bool) and _is_finite(value)
     if annotation is int:
-        return isinstance(value, Integral) and not isinstance(value, bool) and abs(int(value)) <= LARGEST
+        return (
+            isinstance(value, Integral)
+            and not isinstance(value, bool)
+            and abs(int(value)) <= LARGEST
+        )
     return not isinstance(annotation, type) or isinstance(value, annotation)
 
 
@@ -163,7 +171,11 @@ def in_words(annotation: Any) -> str:
         if issubclass(origin, Mapping):
             return f"a mapping of names, each to {in_words(inner[1])}"
         if issubclass(origin, Sequence):
-            return "a sequence of finite numbers" if inner[0] is float else f"a sequence, each {in_words(inner[0])}"
+            return (
+                "a sequence of finite numbers"
+                if inner[0] is float
+                else f"a sequence, each {in_words(inner[0])}"
+            )
         return "a collection"
     if annotation is Any:
         return "any value"

@@ -19,8 +19,12 @@ from torch import Tensor
 from manyway.errors import InputError
 
 Blocks = Callable[[], Iterator[Tensor]]  # reads the queries once, from the start: blocks [b, d]
-Work = Callable[[Tensor, Any], tuple[Any, Any]]  # a block and its memory -> what is added up, and its next memory
-Spread = Callable[[Work, Sequence[Any] | None], tuple[Any, list[Any]]]  # the sum over blocks, and all memories
+Work = Callable[
+    [Tensor, Any], tuple[Any, Any]
+]  # a block and its memory -> what is added up, and its next memory
+Spread = Callable[
+    [Work, Sequence[Any] | None], tuple[Any, list[Any]]
+]  # the sum over blocks, and all memories
 Change = Callable[[Tensor], Tensor]  # rows [1, b, d] -> rows [1, b, d]
 
 
@@ -30,7 +34,9 @@ class Sums(NamedTuple):
     values: tuple[Tensor, ...]
 
     def plus(self, other: Sums) -> Sums:
-        return Sums(tuple(one + another for one, another in zip(self.values, other.values, strict=True)))
+        return Sums(
+            tuple(one + another for one, another in zip(self.values, other.values, strict=True))
+        )
 
     def double(self) -> Sums:
         """In float64, so that a sum does not depend on the blocks."""
@@ -43,7 +49,9 @@ class Joined(NamedTuple):
     values: tuple[Tensor, ...]
 
     def plus(self, other: Joined) -> Joined:
-        return Joined(tuple(torch.cat(pair, 1) for pair in zip(self.values, other.values, strict=True)))
+        return Joined(
+            tuple(torch.cat(pair, 1) for pair in zip(self.values, other.values, strict=True))
+        )
 
 
 class Extent(NamedTuple):
@@ -115,7 +123,10 @@ class Pile:
 
     def split(self, values: Tensor) -> list[Tensor]:
         """Values [t, q, …] of all queries, block by block."""
-        return [values[:, first : first + size] for first, size in zip(self.firsts, self.sizes, strict=True)]
+        return [
+            values[:, first : first + size]
+            for first, size in zip(self.firsts, self.sizes, strict=True)
+        ]
 
     def then(self, change: Change) -> Pile:
         """The same queries with one more change of their rows."""
@@ -133,7 +144,9 @@ class Pile:
         return cast(Extent, self.each(lambda rows, memory: (Extent.of(rows), None))[0])
 
 
-def _changed(changes: tuple[Change, ...], like: Tensor, work: Work, block: Tensor, memory: Any) -> tuple[Any, Any]:
+def _changed(
+    changes: tuple[Change, ...], like: Tensor, work: Work, block: Tensor, memory: Any
+) -> tuple[Any, Any]:
     """Work on rows that are changed first."""
     rows = block.to(like)[None]
     for change in changes:
@@ -182,8 +195,12 @@ class Answered(NamedTuple):
     """The answers for some queries of t tasks."""
 
     probabilities: Tensor  # [t, b, k]
-    unknown: Tensor | None = None  # [t, b] the probability of unknown; None: the method assumes a class for each
-    groups: Tensor | None = None  # [t, b] the group of queries that are answered as unknown, -1 for the others
+    unknown: Tensor | None = (
+        None  # [t, b] the probability of unknown; None: the method assumes a class for each
+    )
+    groups: Tensor | None = (
+        None  # [t, b] the group of queries that are answered as unknown, -1 for the others
+    )
 
 
 Assign = Callable[[Tensor, Any], Answered]  # from the rows [1, b, d] of a block and its memory
@@ -219,7 +236,9 @@ class TopK(NamedTuple):
 def shares(power: float, part: Answered) -> Sums:
     """The work that counts the queries of each class [t, k]: Σ_q p_qk^a Σ_j p_qj / Σ_j p_qj^a with the power a."""
     sharp = part.probabilities**power
-    of_each = part.probabilities.sum(-1, keepdim=True) / sharp.sum(-1, keepdim=True).clamp_min(torch.finfo().tiny)
+    of_each = part.probabilities.sum(-1, keepdim=True) / sharp.sum(-1, keepdim=True).clamp_min(
+        torch.finfo().tiny
+    )
     return Sums(((sharp * of_each).sum(1, dtype=torch.float64),))
 
 

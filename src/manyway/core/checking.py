@@ -10,9 +10,23 @@ from manyway.errors import InputError, nearest
 
 T = TypeVar("T", bound=BaseModel)
 Item = TypeVar("Item")
-_WANTED = {"string_type": "text", "int_type": "a whole number", "float_type": "a number", "bool_type": "true or false"}
-_WANTED |= {"list_type": "a list", "dict_type": "a table", "model_type": "a table", "finite_number": "finite"}
-_WANTED |= {"greater_than": "greater than {gt}", "greater_than_equal": "at least {ge}", "less_than": "less than {lt}"}
+_WANTED = {
+    "string_type": "text",
+    "int_type": "a whole number",
+    "float_type": "a number",
+    "bool_type": "true or false",
+}
+_WANTED |= {
+    "list_type": "a list",
+    "dict_type": "a table",
+    "model_type": "a table",
+    "finite_number": "finite",
+}
+_WANTED |= {
+    "greater_than": "greater than {gt}",
+    "greater_than_equal": "at least {ge}",
+    "less_than": "less than {lt}",
+}
 _WANTED |= {"literal_error": "{expected}"}
 
 
@@ -82,7 +96,9 @@ def _model_at(model: type[BaseModel], location: Sequence[int | str]) -> type[Bas
     """The model that describes a place."""
     for step in location:
         if isinstance(step, str) and model is not None:
-            model = _inner(model.model_fields[step].annotation) if step in model.model_fields else model
+            model = (
+                _inner(model.model_fields[step].annotation) if step in model.model_fields else model
+            )
     return model
 
 

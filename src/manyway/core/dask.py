@@ -33,7 +33,9 @@ def connect(address: str) -> Any:
     try:
         return client(address, timeout=_PATIENCE)
     except (OSError, TimeoutError, ValueError) as error:
-        raise InputError(f"No Dask scheduler answers at '{address}'; start one with `dask scheduler`.") from error
+        raise InputError(
+            f"No Dask scheduler answers at '{address}'; start one with `dask scheduler`."
+        ) from error
 
 
 @contextmanager
@@ -50,12 +52,17 @@ def on_dask(address: str, blocks: Blocks) -> Iterator[Spread]:
 
         def once(work: Work, memories: Sequence[Any] | None) -> tuple[Any, _Memories]:
             held[:] = held or [client.scatter(block, hash=False) for block in blocks()]
-            sent = client.scatter(work, hash=False)  # workers pass it on; a broadcast would wait for a dead one
+            sent = client.scatter(
+                work, hash=False
+            )  # workers pass it on; a broadcast would wait for a dead one
             pairs = zip(held, [None] * len(held) if memories is None else memories, strict=True)
             done = [client.submit(_do, sent, block, memory, pure=False) for block, memory in pairs]
             parts = [client.submit(itemgetter(0), one, pure=False) for one in done]
             while len(parts) > 1:
-                added = [client.submit(_plus, *parts[i : i + 2], pure=False) for i in range(0, len(parts) - 1, 2)]
+                added = [
+                    client.submit(_plus, *parts[i : i + 2], pure=False)
+                    for i in range(0, len(parts) - 1, 2)
+                ]
                 parts = added + parts[len(added) * 2 :]
             remembered = _Memories(client.submit(itemgetter(1), one, pure=False) for one in done)
             remembered.made_by = work, memories
@@ -79,7 +86,9 @@ def on_dask(address: str, blocks: Blocks) -> Iterator[Spread]:
                     return once(work, memories)
                 except lost:
                     held.clear()
-            raise InputError(f"The workers at '{address}' were lost {_LOSSES} times; do they have enough memory?")
+            raise InputError(
+                f"The workers at '{address}' were lost {_LOSSES} times; do they have enough memory?"
+            )
 
         yield spread
 

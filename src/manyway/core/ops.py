@@ -21,7 +21,9 @@ def class_sums(tasks: Tasks, centre: Tensor | None = None) -> tuple[Tensor, Tens
     if tasks.shared_support and tasks.n_tasks > 1:
         sums, counts = class_sums(replace(tasks, factor=None)[:1])
         sums, counts = sums.expand(tasks.n_tasks, -1, -1), counts.expand(tasks.n_tasks, -1)
-        return _centred(sums if tasks.factor is None else sums * tasks.factor, counts, centre), counts
+        return _centred(
+            sums if tasks.factor is None else sums * tasks.factor, counts, centre
+        ), counts
     n_tasks, n_classes, labels = tasks.n_tasks, tasks.n_classes, tasks.support_labels
     rows = labels[:1] if labels.stride(0) == 0 else labels
     counts = count_labels(rows, n_classes).expand(n_tasks, -1)
@@ -33,12 +35,16 @@ def class_sums(tasks: Tasks, centre: Tensor | None = None) -> tuple[Tensor, Tens
 
         ends, counts = torch.nn.functional.pad(counts[0].cumsum(0), (1, 0)), counts.to(tasks.dtype)
         if tasks.centre is not None:
-            return _centred(kernels.class_sums(table, index, ends, None, tasks.centre, True), counts, centre), counts
+            return _centred(
+                kernels.class_sums(table, index, ends, None, tasks.centre, True), counts, centre
+            ), counts
         return kernels.class_sums(table, index, ends, tasks.factor, centre), counts
     starts = counts.reshape(-1).cumsum(0) - counts.reshape(-1)
     sums = torch.nn.functional.embedding_bag(index.reshape(-1), table, starts, mode="sum")
     sums, counts = sums.view(n_tasks, n_classes, -1), counts.to(tasks.dtype)
-    return _centred(sums if tasks.factor is None else sums.mul_(tasks.factor), counts, centre), counts
+    return _centred(
+        sums if tasks.factor is None else sums.mul_(tasks.factor), counts, centre
+    ), counts
 
 
 def class_moments(tasks: Tasks) -> tuple[Tensor, Tensor, Tensor]:
@@ -113,7 +119,10 @@ def extremes(values: Tensor) -> tuple[Tensor, Tensor]:
     # Comparing one half with the other is vectorised on a CPU; a reduction along an inner axis is not.
     while high.shape[1] > 1:
         half = (high.shape[1] + 1) // 2
-        low, high = torch.minimum(low[:, :half], low[:, -half:]), torch.maximum(high[:, :half], high[:, -half:])
+        low, high = (
+            torch.minimum(low[:, :half], low[:, -half:]),
+            torch.maximum(high[:, :half], high[:, -half:]),
+        )
     return low, high
 
 
@@ -160,7 +169,9 @@ def simplex_projection(points: Tensor) -> Tensor:
     >>> simplex_projection(torch.tensor([0.5, 1.5, 0.75])).tolist()
     [0.0, 0.875, 0.125]
     """
-    points = points - points.amax(-1, keepdim=True)  # does not change the projection, and keeps the sums small
+    points = points - points.amax(
+        -1, keepdim=True
+    )  # does not change the projection, and keeps the sums small
     ranks = torch.arange(1, points.shape[-1] + 1, dtype=points.dtype, device=points.device)
     thresholds = points.sort(-1, descending=True).values.cumsum(-1).sub_(1).div_(ranks)
     return points.sub_(thresholds.amax(-1, keepdim=True)).clamp_min_(0)
@@ -181,7 +192,13 @@ _ROUNDS_BETWEEN_CHECKS = 10  # of Sinkhorn's iteration; a check costs about as m
 
 
 def sinkhorn(
-    scores: Tensor, row_sum: float, column_sum: float, *, tol: float, max_iter: int, start: Tensor | None = None
+    scores: Tensor,
+    row_sum: float,
+    column_sum: float,
+    *,
+    tol: float,
+    max_iter: int,
+    start: Tensor | None = None,
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Find the transport plan diag(a)·exp(scores)·diag(b) with given row and column sums, by Sinkhorn's iteration.
 
@@ -197,7 +214,11 @@ def sinkhorn(
     """
     tol = max(tol, 8 * torch.finfo(scores.dtype).eps * row_sum)
     # Without a start, the first scalings make the largest score of every row and every column 0.
-    logs = start.unsqueeze(1) if start is not None else -(scores - scores.amax(2, keepdim=True)).amax(1, keepdim=True)
+    logs = (
+        start.unsqueeze(1)
+        if start is not None
+        else -(scores - scores.amax(2, keepdim=True)).amax(1, keepdim=True)
+    )
     scores = scores + logs
     scores = scores - scores.amax(2, keepdim=True)
     plan, answer = torch.empty_like(scores), torch.empty_like(logs)

@@ -36,7 +36,9 @@ def uniform(key: Tensor, step: int) -> Tensor:
     return (_shift(drawn, 11).double() + 0.5) / 2**53
 
 
-def subset(key: Tensor, size: int, total: Tensor, wanted: Tensor | None = None, *, ordered: bool = False) -> Tensor:
+def subset(
+    key: Tensor, size: int, total: Tensor, wanted: Tensor | None = None, *, ordered: bool = False
+) -> Tensor:
     """Draw random subsets [..., size] of the integers 0..total-1 by Floyd's algorithm, one per key [...].
 
     Every subset is equally likely, up to a bias below total/2³²; ``total`` [...] is below 2³¹. With ``wanted`` [...],
@@ -72,7 +74,11 @@ def _without_repeats(draws: Tensor, last: Tensor) -> Tensor:
 def _sorted(values: Tensor) -> Tensor:
     """Each row in ascending order, as int32. NumPy sorts many short rows several times faster than torch does."""
     values = values.int()
-    return values.sort(1).values if values.is_cuda else torch.from_numpy(np.sort(values.numpy(), axis=1))
+    return (
+        values.sort(1).values
+        if values.is_cuda
+        else torch.from_numpy(np.sort(values.numpy(), axis=1))
+    )
 
 
 def _shift(key: Tensor, bits: int) -> Tensor:

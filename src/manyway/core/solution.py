@@ -121,16 +121,25 @@ class Solution:
         counting: Counting = occurring.USUAL,
     ) -> None:
         self._labels, self._tallied, self.counting = labels, tallied, counting
-        self.n_iter, self.converged = _of_tasks(n_iter, probabilities), _of_tasks(converged, probabilities)
+        self.n_iter, self.converged = (
+            _of_tasks(n_iter, probabilities),
+            _of_tasks(converged, probabilities),
+        )
         self.memory, self.unknown_medoids = memory, unknown_medoids
         self.objective_parts, self.learned = objective_parts or None, learned or {}
-        self.objective = torch.stack([*objective_parts.values()]).sum(0) if objective_parts else objective
+        self.objective = (
+            torch.stack([*objective_parts.values()]).sum(0) if objective_parts else objective
+        )
         self._answers: Answered | Reading = (
-            probabilities if isinstance(probabilities, Reading) else Answered(probabilities, unknown, unknown_groups)
+            probabilities
+            if isinstance(probabilities, Reading)
+            else Answered(probabilities, unknown, unknown_groups)
         )
         # A function may hold many tensors: it goes when its result is there.
         made = (make_prototypes, make_presence, make_review_scores, make_copies)
-        self._make = {name: make for name, make in zip(_LAZY.values(), made, strict=True) if make is not None}
+        self._make = {
+            name: make for name, make in zip(_LAZY.values(), made, strict=True) if make is not None
+        }
         self._given = tuple(self._make)
 
     def each(self, work: Callable[[Answered], Any]) -> Any:
@@ -146,7 +155,9 @@ class Solution:
         object
             What the parts add up to.
         """
-        return work(self._answers) if isinstance(self._answers, Answered) else self._answers.each(work)
+        return (
+            work(self._answers) if isinstance(self._answers, Answered) else self._answers.each(work)
+        )
 
     def changed(self, **values: Any) -> "Solution":
         """The same solution with some things replaced.
@@ -160,9 +171,17 @@ class Solution:
         -------
         Solution
         """
-        kept: dict[str, Any] = {make: partial(getattr, self, of) for make, of in _LAZY.items() if of in self._given}
-        kept |= {name: getattr(self, name) for name in ("probabilities", "n_iter", "converged", "objective", "learned")}
-        kept |= {name: getattr(self, name) for name in ("unknown", "unknown_groups", "unknown_medoids", "counting")}
+        kept: dict[str, Any] = {
+            make: partial(getattr, self, of) for make, of in _LAZY.items() if of in self._given
+        }
+        kept |= {
+            name: getattr(self, name)
+            for name in ("probabilities", "n_iter", "converged", "objective", "learned")
+        }
+        kept |= {
+            name: getattr(self, name)
+            for name in ("unknown", "unknown_groups", "unknown_medoids", "counting")
+        }
         return Solution(**kept | values)
 
     def top(self, n: int) -> TopK:
@@ -181,7 +200,11 @@ class Solution:
 
     @cached_property
     def _whole(self) -> Answered:
-        return self._answers if isinstance(self._answers, Answered) else Answered(*self._answers.each(whole).values)
+        return (
+            self._answers
+            if isinstance(self._answers, Answered)
+            else Answered(*self._answers.each(whole).values)
+        )
 
     @property
     def probabilities(self) -> Tensor:
@@ -211,7 +234,11 @@ class Solution:
     def labels(self) -> Tensor:
         """[t, q] the most probable class of each query, -1 for unknown; the lowest class wins a tie."""
         labels = self.probabilities.argmax(-1) if self._labels is None else self._labels
-        return labels if self.unknown_groups is None else labels.masked_fill(self.unknown_groups >= 0, -1)
+        return (
+            labels
+            if self.unknown_groups is None
+            else labels.masked_fill(self.unknown_groups >= 0, -1)
+        )
 
     @property
     def n_unknown(self) -> tuple[Tensor, Tensor] | None:
@@ -236,7 +263,9 @@ class Solution:
     @cached_property
     def presence(self) -> Tensor:
         """[t, k] the probability that the class occurs among the queries; see ``manyway.core.presence``."""
-        return occurring.presence_of(self.independent_presence, self.tallied, self.copies, self.counting)
+        return occurring.presence_of(
+            self.independent_presence, self.tallied, self.copies, self.counting
+        )
 
     @cached_property
     def independent_presence(self) -> Tensor:
@@ -299,8 +328,12 @@ class Solution:
         return [classes[n:most] for classes, n, most in self._by_presence(error_rate)]
 
     def _by_presence(self, error_rate: float | None) -> list[tuple[Tensor, int, int]]:
-        if not fits(error_rate, float | None) or (error_rate is not None and not 0 < error_rate < 1):
-            raise InputError(f"error_rate is {shown(error_rate)}; it must be between 0 and 1, for example 0.05.")
+        if not fits(error_rate, float | None) or (
+            error_rate is not None and not 0 < error_rate < 1
+        ):
+            raise InputError(
+                f"error_rate is {shown(error_rate)}; it must be between 0 and 1, for example 0.05."
+            )
         cost = torch.full_like(self.presence[:, 0], self.counting.list_cost, dtype=torch.float64)
         return occurring.by_presence(self.presence, cost, error_rate)
 
@@ -308,14 +341,20 @@ class Solution:
     def n_present(self) -> Tensor:
         """[t] the expected number of classes that occur among the queries: at least 1 where none is unknown."""
         answers = self._answers
-        n_query = answers.pile.n_rows if isinstance(answers, Reading) else answers.probabilities.shape[1]
+        n_query = (
+            answers.pile.n_rows if isinstance(answers, Reading) else answers.probabilities.shape[1]
+        )
         return occurring.expected_number(self.presence, self.tallied.masses, n_query)
 
     @property
     def n_present_sd(self) -> Tensor:
         """[t] the standard deviation of that number."""
         shared = self._ends.diff(dim=-1).squeeze(-1) / (2 * 1.96)  # and each class by itself
-        return (shared.square() + (self.presence * (1 - self.presence)).sum(-1)).sqrt().to(self.n_present)
+        return (
+            (shared.square() + (self.presence * (1 - self.presence)).sum(-1))
+            .sqrt()
+            .to(self.n_present)
+        )
 
     @property
     def n_present_interval(self) -> Tensor:
@@ -325,12 +364,16 @@ class Solution:
 
     @cached_property
     def _ends(self) -> Tensor:
-        return occurring.number_of(self.presence, self.independent_presence, self.tallied, self.copies, self.counting)
+        return occurring.number_of(
+            self.presence, self.independent_presence, self.tallied, self.copies, self.counting
+        )
 
     @property
     def n_unseen(self) -> Tensor:
         """[t] how many further classes are expected to occur if sampling went on."""
-        sizes = occurring.conditional_sizes(self.independent_presence, self.tallied.masses, self.copies)
+        sizes = occurring.conditional_sizes(
+            self.independent_presence, self.tallied.masses, self.copies
+        )
         return occurring.unseen(self.independent_presence, self.presence, sizes.to(self.presence))
 
     @cached_property
@@ -371,7 +414,9 @@ class Solution:
         done = f"{int(self.converged.sum())} of {len(self.converged)} tasks"
         if isinstance(self._answers, Reading):
             return f"Solution(n_query={self._answers.pile.n_rows}, in blocks, converged={done})"
-        return f"Solution({shapes(self, ('probabilities', 'n_iter', 'objective'))}, converged={done})"
+        return (
+            f"Solution({shapes(self, ('probabilities', 'n_iter', 'objective'))}, converged={done})"
+        )
 
     def __getstate__(self) -> dict[str, Any]:
         """What is pickled: what can be computed on request is computed now, so that no function is pickled."""
@@ -433,7 +478,9 @@ def best_two(probabilities: Tensor, unknown: Tensor | None = None) -> dict[str, 
     ``unknown`` [n] is a further column, where there is one.
     """
     rows = probabilities.detach().cpu()
-    first = rows.argmax(-1, keepdim=True)  # the lowest class wins a tie, as in `labels`; topk does not promise that
+    first = rows.argmax(
+        -1, keepdim=True
+    )  # the lowest class wins a tie, as in `labels`; topk does not promise that
     others = rows.scatter(1, first, -1.0)
     columns = {}
     for rank, chosen in (("", first), ("_2", others.argmax(-1, keepdim=True))):
@@ -445,4 +492,6 @@ def best_two(probabilities: Tensor, unknown: Tensor | None = None) -> dict[str, 
 def shapes(value: Any, names: Sequence[str]) -> str:
     """The shapes of some attributes, in words; those that are None are left out."""
     found = {name: getattr(value, name) for name in names}
-    return ", ".join(f"{name}={list(array.shape)}" for name, array in found.items() if array is not None)
+    return ", ".join(
+        f"{name}={list(array.shape)}" for name, array in found.items() if array is not None
+    )

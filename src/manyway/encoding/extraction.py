@@ -87,14 +87,22 @@ def part_for(encoder: Encoder, source: Source) -> Encoder:
 
 def cache_for(encoder: Encoder, say: Callable[[str], None] = lambda sentence: None) -> FeatureCache:
     """The features that an encoder of one kind (see `part_for`) has computed before, see `FeatureCache`."""
-    of_kind = ("pictures", encoder.preprocess.to_meta()) if isinstance(encoder, ImageEncoder) else ("texts", None)
+    of_kind = (
+        ("pictures", encoder.preprocess.to_meta())
+        if isinstance(encoder, ImageEncoder)
+        else ("texts", None)
+    )
     return FeatureCache([_DECODING, of_kind[0], encoder.name, encoder.weights, of_kind[1]], say=say)
 
 
 def first_items(source: Source, count: int) -> Source:
     """The first few items of a source."""
     count = min(count, len(source))
-    some: dict[str, Any] = {"names": source.names[:count], "labels": source.labels[:count], "left_out": ()}
+    some: dict[str, Any] = {
+        "names": source.names[:count],
+        "labels": source.labels[:count],
+        "left_out": (),
+    }
     if isinstance(source, TextSource):
         some |= {"texts": source.texts[:count], "items": source.items and source.items[:count]}
     return replace(source, **some)
@@ -132,12 +140,20 @@ def encode(
         rows = range(start, min(start + together, len(source)))
         new: list[tuple[int, Any]]  # rows that are not in the cache, with what to encode
         if isinstance(source, TextSource):
-            new = [(row, source.texts[row]) for row in rows if unknown(row, _bytes(source.texts[row]))]
+            new = [
+                (row, source.texts[row]) for row in rows if unknown(row, _bytes(source.texts[row]))
+            ]
         else:
             assert isinstance(source, ImageSource)
             assert isinstance(encoder, ImageEncoder)
-            decoded = decode_rows(source, rows, encoder.preprocess, skip_bad=skip_bad, wanted=unknown)
-            new = [(row, picture) for row, picture in zip(rows, decoded.pictures, strict=True) if picture is not None]
+            decoded = decode_rows(
+                source, rows, encoder.preprocess, skip_bad=skip_bad, wanted=unknown
+            )
+            new = [
+                (row, picture)
+                for row, picture in zip(rows, decoded.pictures, strict=True)
+                if picture is not None
+            ]
             skipped, remarked = skipped + decoded.skipped, dict(decoded.notes)
             notes |= {row: remarked.get(source.names[row], "") for row, _ in new}
         made = _encode_batch(encoder, [item for _, item in new]) if new else ()
@@ -150,7 +166,9 @@ def encode(
         raise InputError(f"Nothing in {source.title} could be read.")
     kept = sorted(features)
     said = tuple((source.names[row], notes[row]) for row in kept if notes.get(row))
-    hashed = hashlib.sha256(_bytes("".join(f"{source.names[row]}\0{digests[row]}\n" for row in kept))).hexdigest()
+    hashed = hashlib.sha256(
+        _bytes("".join(f"{source.names[row]}\0{digests[row]}\n" for row in kept))
+    ).hexdigest()
     found, left_out = torch.stack([features[row] for row in kept]), (*skipped, *source.left_out)
     return Encoded(found, tuple(kept), left_out, said, hashed)
 
@@ -186,12 +204,18 @@ def extract(
     return features
 
 
-def as_feature_set(source: Source, encoder: Encoder, encoded: Encoded, base_mean: Tensor | None = None) -> FeatureSet:
+def as_feature_set(
+    source: Source, encoder: Encoder, encoded: Encoded, base_mean: Tensor | None = None
+) -> FeatureSet:
     """Features with labels and metadata; a class without a readable picture is an error."""
     at = torch.tensor(encoded.rows)
     refuse_lost_class(source, encoded)
     is_support = source.is_support if isinstance(source, ImageSource) else None
-    meta: dict[str, Any] = {"source": source.title, "data sha256": encoded.data_hash, "torch": torch.__version__}
+    meta: dict[str, Any] = {
+        "source": source.title,
+        "data sha256": encoded.data_hash,
+        "torch": torch.__version__,
+    }
     meta |= {"encoder": encoder.name, "weights sha256": encoder.weights}
     meta["skipped"] = [list(remark) for remark in encoded.skipped]
     if encoded.notes:
@@ -200,15 +224,21 @@ def as_feature_set(source: Source, encoder: Encoder, encoded: Encoded, base_mean
         meta["preprocess"] = encoder.preprocess.to_meta()
     base_mean = encoder.base_mean if base_mean is None else base_mean
     given = None if is_support is None else is_support[at]
-    return FeatureSet(encoded.features, source.labels[at], source.class_names, base_mean, meta, is_support=given)
+    return FeatureSet(
+        encoded.features, source.labels[at], source.class_names, base_mean, meta, is_support=given
+    )
 
 
 def refuse_lost_class(source: Source, encoded: Encoded) -> None:
     """Refuse a class without a readable picture: it would be gone without a word."""
-    lost = set(range(len(source.class_names))) - set(source.labels[torch.tensor(encoded.rows)].tolist())
+    lost = set(range(len(source.class_names))) - set(
+        source.labels[torch.tensor(encoded.rows)].tolist()
+    )
     if lost:
         which = f"the class '{source.class_names[min(lost)]}' in {source.title}"
-        raise InputError(f"No picture of {which} could be read; repair its files or remove the class.")
+        raise InputError(
+            f"No picture of {which} could be read; repair its files or remove the class."
+        )
 
 
 def encode_items(
@@ -228,13 +258,23 @@ def encode_items(
     encoded = encode(source, encoder, skip_bad=skip_bad, cache=cache, progress=progress)
     labels = source.labels.tolist()
     refuse_lost_class(source, encoded)
-    classes = tuple(source.class_names[labels[row]] for row in encoded.rows) if source.is_labelled else None
-    called, notes = [source.names[row] for row in encoded.rows], (*source.notes, *remarks((), encoded.notes))
+    classes = (
+        tuple(source.class_names[labels[row]] for row in encoded.rows)
+        if source.is_labelled
+        else None
+    )
+    called, notes = (
+        [source.names[row] for row in encoded.rows],
+        (*source.notes, *remarks((), encoded.notes)),
+    )
     read = set(encoded.rows)
     damaged = [row for row in range(len(source)) if row not in read]
     left_out = range(len(source), len(source) + len(source.left_out))
     rows = [*encoded.rows, *damaged, *left_out]
-    carried = {name: [cells[row] for row in rows if row < len(cells)] for name, cells in source.carried.items()}
+    carried = {
+        name: [cells[row] for row in rows if row < len(cells)]
+        for name, cells in source.carried.items()
+    }
     about = encoded.features, classes, called, encoder.base_mean
     origin = None if source.origin is None else source.origin.take(rows)
     items = Items(*about, skipped=encoded.skipped, notes=notes, carried=carried, origin=origin)
@@ -253,9 +293,15 @@ def base_mean_from(path: str | Path, encoder: Encoder) -> Tensor:
 
 
 def _encode_batch(encoder: Encoder, items: Sequence[Any]) -> Tensor:
-    features = encoder.encode(torch.stack(list(items))) if isinstance(encoder, ImageEncoder) else encoder.encode(items)
+    features = (
+        encoder.encode(torch.stack(list(items)))
+        if isinstance(encoder, ImageEncoder)
+        else encoder.encode(items)
+    )
     if not bool(torch.isfinite(features).all()):
-        raise InputError(f"{encoder.name} gave features that are not finite; its weights or input are wrong.")
+        raise InputError(
+            f"{encoder.name} gave features that are not finite; its weights or input are wrong."
+        )
     return features
 
 

@@ -14,10 +14,14 @@ from manyway.errors import InputError
 
 FEATURES, PICTURES, TEXTS = "features", "pictures", "texts"
 _LOOKED_AT = 1000  # files of a folder
-_SOUNDS = frozenset({".aif", ".aiff", ".flac", ".m4a", ".mp3", ".ogg", ".opus", ".wac", ".wav", ".wma"})
+_SOUNDS = frozenset(
+    {".aif", ".aiff", ".flac", ".m4a", ".mp3", ".ogg", ".opus", ".wac", ".wav", ".wma"}
+)
 _NEARLY_ALL = 0.9  # of the rows have a text, where texts are meant,
 _SENTENCE = 3  # with so many words on average
-_REMARKS = re.compile(r"(.*[_\-. ])?(notes?|remarks?|comments?|bemerkung(en)?|anmerkung(en)?|kommentare?|remarques?)")
+_REMARKS = re.compile(
+    r"(.*[_\-. ])?(notes?|remarks?|comments?|bemerkung(en)?|anmerkung(en)?|kommentare?|remarques?)"
+)
 _MANY = 16  # so many columns of measurements are features, whatever texts stand beside them
 
 
@@ -48,7 +52,9 @@ def kind_of(path: Path, options: files.Options = files.AUTO, expected: str | Non
     """
     suffix = files.suffix_of(path)
     if path.is_dir() and suffix != ".parquet":
-        return _kind_of_files(path, list(islice((name for name in walk(path) if name[-1] != "/"), _LOOKED_AT)))
+        return _kind_of_files(
+            path, list(islice((name for name in walk(path) if name[-1] != "/"), _LOOKED_AT))
+        )
     if not path.is_file():
         return FEATURES
     if suffix == ".zip":
@@ -56,7 +62,9 @@ def kind_of(path: Path, options: files.Options = files.AUTO, expected: str | Non
     if suffix == ".txt" and not is_tabbed(files.read_text(path)):
         return TEXTS
     if suffix in IMAGE_SUFFIXES:
-        raise InputError(f"{path} is a single picture; put the pictures into a folder and name the folder.")
+        raise InputError(
+            f"{path} is a single picture; put the pictures into a folder and name the folder."
+        )
     _refuse_films(path, {suffix})
     return _kind_of_table(path, options, expected) if may_hold_texts(path) else FEATURES
 
@@ -81,13 +89,17 @@ def _kind_of_files(path: Path, names: Sequence[str]) -> str:
     if loose and path.is_dir():
         return TEXTS
     if not names:
-        raise InputError(f"{path} is empty; it needs pictures (in one folder per class) or CLASS.txt files of texts.")
+        raise InputError(
+            f"{path} is empty; it needs pictures (in one folder per class) or CLASS.txt files of texts."
+        )
     if ".txt" in suffixes:
         hint = "give one file per class (CLASS.txt, one text per line), or a table with the columns text and label"
         raise InputError(f"{path} holds text files in folders; {hint}.")
     _refuse_films(path, suffixes)
     hint = "name a feature file, the tables of a classifier with `scores`, or an `encoder` to read them all the same"
-    raise InputError(f"{path} holds no pictures that are known by their ending ({names[0]} is none); {hint}.")
+    raise InputError(
+        f"{path} holds no pictures that are known by their ending ({names[0]} is none); {hint}."
+    )
 
 
 def _refuse_films(path: Path, suffixes: Collection[str]) -> None:
@@ -96,7 +108,9 @@ def _refuse_films(path: Path, suffixes: Collection[str]) -> None:
         frames = "save frames as pictures first, such as one per second: ffmpeg -i FILM -vf fps=1 FOLDER/%05d.jpg"
         raise InputError(f"{path} holds films; {frames}.")
     if _SOUNDS & set(suffixes):
-        raise InputError(f"{path} holds sound; let BirdNET or another listen, and name its tables with `scores`.")
+        raise InputError(
+            f"{path} holds sound; let BirdNET or another listen, and name its tables with `scores`."
+        )
 
 
 def _kind_of_table(path: Path, options: files.Options, expected: str | None) -> str:
@@ -105,9 +119,14 @@ def _kind_of_table(path: Path, options: files.Options, expected: str | None) -> 
     except InputError:
         return FEATURES  # their reader says more about it
     names = table.names
-    if options.text_column is not None and files.find_column(names, options.text_column) is not None:
+    if (
+        options.text_column is not None
+        and files.find_column(names, options.text_column) is not None
+    ):
         return TEXTS
-    chosen = {name for name in (options.label_column, options.item_column) if name} | set(options.ignore_columns)
+    chosen = {name for name in (options.label_column, options.item_column) if name} | set(
+        options.ignore_columns
+    )
     left_out = {files.find_column(names, name) for name in chosen}
     free = [at for at, name in enumerate(names) if at not in left_out and not files.is_label(name)]
     numbers = [at for at in free if _are_numbers(table, at)]
@@ -115,8 +134,16 @@ def _kind_of_table(path: Path, options: files.Options, expected: str | None) -> 
     if text is not None and not files.words_in(table, text):
         text = None
     paths = [at for at in free if names[at].strip().lower() in PATH_COLUMNS]
-    paths = [at for at in paths if all(Path(str(cell)).suffix.lower() in IMAGE_SUFFIXES for cell in table.sample(at))]
-    possible = {TEXTS: text is not None or not (numbers or paths), FEATURES: bool(numbers), PICTURES: bool(paths)}
+    paths = [
+        at
+        for at in paths
+        if all(Path(str(cell)).suffix.lower() in IMAGE_SUFFIXES for cell in table.sample(at))
+    ]
+    possible = {
+        TEXTS: text is not None or not (numbers or paths),
+        FEATURES: bool(numbers),
+        PICTURES: bool(paths),
+    }
     if expected is not None and possible[expected]:
         return expected
     if options.feature_columns or text is None:
@@ -131,7 +158,9 @@ def _kind_of_table(path: Path, options: files.Options, expected: str | None) -> 
     if _are_sentences(table, text) and len(measured) < _MANY:
         return TEXTS
     if 0 < len(measured) < _MANY:
-        both = f"texts (column '{names[text]}') and columns of numbers ({files.listed(measured, 3)})"
+        both = (
+            f"texts (column '{names[text]}') and columns of numbers ({files.listed(measured, 3)})"
+        )
         hint = f"choose the texts with `text_column`, or leave '{names[text]}' out with `ignore_columns`"
         raise InputError(f"{path} has {both}; {hint}.")
     return FEATURES if measured else TEXTS
@@ -157,4 +186,8 @@ def _are_numbers(table: files.Table, at: int) -> bool:
     """Whether there are numbers, or lists of them, and nothing else; those that identify or count rows are none."""
     named = files.is_id(table.names[at]) or files.is_row_number(table.names[at])
     given = [cell for cell in table.sample(at) if cell is not None and cell != ""]
-    return bool(given) and not named and (all(map(files.is_number_like, given)) or table.holds_lists(at))
+    return (
+        bool(given)
+        and not named
+        and (all(map(files.is_number_like, given)) or table.holds_lists(at))
+    )

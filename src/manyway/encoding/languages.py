@@ -12,9 +12,18 @@ from importlib import resources
 ENGLISH = "English"
 # Scripts of one language, and frequent words of others: without those that English has too, and with letters that few
 # other languages have.
-_KNOWN = json.loads((resources.files("manyway") / "encoding" / "languages.json").read_text(encoding="utf-8"))
-_SCRIPTS, _WORDS = _KNOWN["scripts"], {name: words.split() for name, words in _KNOWN["words"].items()}
-_OF = {word: {name for name in _WORDS if word in _WORDS[name]} for words in _WORDS.values() for word in words}
+_KNOWN = json.loads(
+    (resources.files("manyway") / "encoding" / "languages.json").read_text(encoding="utf-8")
+)
+_SCRIPTS, _WORDS = (
+    _KNOWN["scripts"],
+    {name: words.split() for name, words in _KNOWN["words"].items()},
+)
+_OF = {
+    word: {name for name in _WORDS if word in _WORDS[name]}
+    for words in _WORDS.values()
+    for word in words
+}
 _TOKEN = re.compile(r"[^\W\d_]+(?:['’][^\W\d_]+)?|[¿¡]")
 # An encoder of many languages loses 2 to 6 of 100 English texts (CLINC150, 5 examples and 1) and wins 94 of 100 others.
 ENOUGH = 0.04
@@ -30,7 +39,9 @@ def language(text: str) -> str:
     for word in _TOKEN.findall(text.lower().replace("’", "'")):
         # The last letter, as Japanese words end in a script of their own.
         found[_SCRIPTS.get(unicodedata.name(word[-1], "").partition(" ")[0], "")] += 1
-        for name in set().union(_OF.get(word, ()), *(_OF[letter] for letter in word if letter > "z" and letter in _OF)):
+        for name in set().union(
+            _OF.get(word, ()), *(_OF[letter] for letter in word if letter > "z" and letter in _OF)
+        ):
             found[name] += 1
     del found[""]
     return max(found, key=lambda name: (found[name], name == ENGLISH)) if found else ENGLISH

@@ -21,18 +21,28 @@ def check_network(name: str) -> None:
     ``name`` is an encoder, see ``open_encoder``. One that was not downloaded is an InputError.
     """
     family, _, model = name.partition(":")
-    if family not in _FAMILIES or not is_installed(family.replace("-", "_")) or Path(model).is_dir():
+    if (
+        family not in _FAMILIES
+        or not is_installed(family.replace("-", "_"))
+        or Path(model).is_dir()
+    ):
         return  # it needs no network, or its library is missing
     if os.environ.get("HF_HUB_OFFLINE"):
         return  # it is known that there is none
     asked = getproxies().get("https") or os.environ.get("HF_ENDPOINT") or f"https://{_HUB}"
     address = urlsplit(asked if "//" in asked else f"//{asked}")
-    if _answers(address.hostname or _HUB, address.port or (80 if address.scheme == "http" else 443)):
+    if _answers(
+        address.hostname or _HUB, address.port or (80 if address.scheme == "http" else 443)
+    ):
         return
     home = Path(os.environ.get("HF_HOME") or "~/.cache/huggingface").expanduser()
-    kept = Path(os.environ.get("HF_HUB_CACHE") or home / "hub").glob(f"models--*{Path(model).name}*")
+    kept = Path(os.environ.get("HF_HUB_CACHE") or home / "hub").glob(
+        f"models--*{Path(model).name}*"
+    )
     if not any(kept) and family != "open_clip":  # its weights have other names
-        raise InputError(f"There is no network to download the encoder {name} from; the default encoders need none.")
+        raise InputError(
+            f"There is no network to download the encoder {name} from; the default encoders need none."
+        )
     os.environ["HF_HUB_OFFLINE"] = "1"
     hub = sys.modules.get("huggingface_hub.constants")
     if hub is not None:

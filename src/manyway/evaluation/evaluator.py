@@ -23,7 +23,9 @@ from manyway.sampling import FeatureSet, TaskSpec, sample_groups, sample_tasks
 # Working memory of a chunk of tasks. It follows from the shapes alone, never from the machine, so that the same
 # experiment is cut into the same chunks everywhere and gives the same bits.
 _CHUNK_BYTES = {"cpu": 64 * 2**20, "cuda": 40 * 2**30}
-_DRAWN_BYTES = 2**25  # of indices; drawing tasks for many chunks at a time costs less than chunk by chunk
+_DRAWN_BYTES = (
+    2**25
+)  # of indices; drawing tasks for many chunks at a time costs less than chunk by chunk
 
 
 @dataclass(frozen=True, eq=False)
@@ -95,7 +97,9 @@ class Evaluation:
         metric, summary = find_summary(name)
         values = {"accuracy": self.correct, **self.metrics}
         if metric.name not in values:
-            raise InputError(f"'{metric.name}' was not measured; call evaluate with metrics=('{metric.name}',).")
+            raise InputError(
+                f"'{metric.name}' was not measured; call evaluate with metrics=('{metric.name}',)."
+            )
         return summary.of(values[metric.name], self.sizes)
 
 
@@ -177,7 +181,9 @@ def evaluate(
     if isinstance(spec.unknown_from, FeatureSet):
         spec = replace(spec, unknown_from=spec.unknown_from.to(features.features.device))
     size = chunk_size(method, features, spec)
-    limit = _fitting(size, method, features, spec) if features.features.device.type == "cuda" else size
+    limit = (
+        _fitting(size, method, features, spec) if features.features.device.type == "cuda" else size
+    )
     unlike = _unlike_training(method, params, features, spec)
     if unlike is not None:
         warn(unlike, UserWarning, stacklevel=2)
@@ -191,7 +197,9 @@ def evaluate(
                 return attempt(tasks)
             except torch.cuda.OutOfMemoryError as error:
                 if n_units == 1:
-                    raise InputError(f"{name} needs more GPU memory than there is for a single task.") from error
+                    raise InputError(
+                        f"{name} needs more GPU memory than there is for a single task."
+                    ) from error
             # Here and not inside `except`: the exception keeps the failed attempt's tensors alive.
             torch.cuda.empty_cache()
             limit = (n_units + 1) // 2
@@ -203,11 +211,17 @@ def evaluate(
         begin = clock(features)
         solution = solver(tasks, **params)
         seconds = clock(features) - begin
-        solution = solution if scorer is None else solution.changed(unknown=get_scorer(scorer).score(tasks))
+        solution = (
+            solution
+            if scorer is None
+            else solution.changed(unknown=get_scorer(scorer).score(tasks))
+        )
         values = [metric.measure(solution, tasks).cpu().numpy() for metric in measured]
         for place, (metric, value) in enumerate(zip(measured, values, strict=True)):
             if not (np.isfinite(value) | (np.isnan(value) & metric.may_be_undefined)).all():
-                raise InputError(f"{name} gives values of the metric {metric.name} that are not finite.")
+                raise InputError(
+                    f"{name} gives values of the metric {metric.name} that are not finite."
+                )
             if spec.n_batches > 1:
                 values[place] = metric.in_streams(value, spec.n_batches)
         if progress is not None:
@@ -219,7 +233,9 @@ def evaluate(
         groups = sample_groups(features, spec, seed, first, min(size, end - first))
         found = [run(tasks) for _, tasks in groups]
         order = torch.cat([places for places, _ in groups]).argsort().numpy()
-        return [values[order] for values in _joined([values for values, _ in found])], sum(s for _, s in found)
+        return [values[order] for values in _joined([values for values, _ in found])], sum(
+            s for _, s in found
+        )
 
     end, on_cpu = start + n_tasks, features.features.device.type == "cpu"
     parts: list[tuple[list[Values], float]] = []
@@ -245,9 +261,13 @@ def _measured(names: Iterable[str], spec: TaskSpec, scorer: str | None) -> list[
     for name in names:
         metric = named(METRICS, name, "metric")
         if spec.n_batches > 1 and metric.over_batches is None:
-            raise InputError(f"The metric {name} is not defined for a stream of batches; leave it out.")
+            raise InputError(
+                f"The metric {name} is not defined for a stream of batches; leave it out."
+            )
         if scorer is not None and metric.of_probability:
-            raise InputError(f"The metric {name} needs a probability, and the scorer {scorer} has none; leave it out.")
+            raise InputError(
+                f"The metric {name} needs a probability, and the scorer {scorer} has none; leave it out."
+            )
     if scorer is not None:
         get_scorer(scorer)
     sizes = ["n_query"] if spec.is_ragged else []
@@ -259,14 +279,18 @@ def _joined(parts: Sequence[Sequence[Values]]) -> list[Values]:
     return [np.concatenate(values) for values in zip(*parts, strict=True)]
 
 
-def _solver(method: Any, params: Mapping[str, Any], with_probabilities: bool) -> tuple[Callable[..., Solution], str]:
+def _solver(
+    method: Any, params: Mapping[str, Any], with_probabilities: bool
+) -> tuple[Callable[..., Solution], str]:
     """The function that solves tasks, and what to call it."""
     if isinstance(method, str):
         return get_method(method), method
     if hasattr(method, "fit") and hasattr(method, "predict") and not isinstance(method, type):
         name = type(method).__name__
         if params:
-            raise InputError(f"{name} has its own parameters; set '{next(iter(params))}' when you make it.")
+            raise InputError(
+                f"{name} has its own parameters; set '{next(iter(params))}' when you make it."
+            )
         return lambda tasks: fit_and_predict(method, tasks, with_probabilities), name
     if callable(method) and not isinstance(method, type):
         return method, getattr(method, "__name__", "the function")
@@ -275,11 +299,16 @@ def _solver(method: Any, params: Mapping[str, Any], with_probabilities: bool) ->
     )
 
 
-def _unlike_training(method: Any, params: Mapping[str, Any], features: FeatureSet, spec: TaskSpec) -> str | None:
+def _unlike_training(
+    method: Any, params: Mapping[str, Any], features: FeatureSet, spec: TaskSpec
+) -> str | None:
     """A sentence where the tasks differ from those that the parameters of a method were learned on."""
     if not isinstance(method, str):
         return None
-    n_classes, k_eff = spec.ways(features.n_classes), spec.k_eff if isinstance(spec.k_eff, int) else None
+    n_classes, k_eff = (
+        spec.ways(features.n_classes),
+        spec.k_eff if isinstance(spec.k_eff, int) else None,
+    )
     sizes = {"n_classes": n_classes, "n_query": spec.n_queries}
     shots = _n_support(features, spec) / n_classes
     return get_method(method).unlike_training(params, shots=shots, k_eff=k_eff, **sizes)
@@ -296,7 +325,9 @@ def fit_and_predict(estimator: Any, tasks: Tasks, with_probabilities: bool) -> S
         fitted = clone(estimator, safe=False).fit(support[t], labels[t])
         predicted.append(np.asarray(fitted.predict(query[t])).astype(np.int64))
         if with_probabilities and hasattr(fitted, "predict_proba"):
-            probabilities[t][:, np.asarray(fitted.classes_).astype(np.int64)] = fitted.predict_proba(query[t])
+            probabilities[t][:, np.asarray(fitted.classes_).astype(np.int64)] = (
+                fitted.predict_proba(query[t])
+            )
         else:
             probabilities[t, np.arange(tasks.n_query), predicted[t]] = 1.0
     answers = torch.from_numpy(probabilities).to(tasks.device, tasks.dtype)
@@ -306,7 +337,9 @@ def fit_and_predict(estimator: Any, tasks: Tasks, with_probabilities: bool) -> S
 def chunk_size(method: Any, features: FeatureSet, spec: TaskSpec, device: str | None = None) -> int:
     """How many tasks to solve together on that type of device (None: the one the features are on)."""
     kind = features.features.device.type if device is None else torch.device(device).type
-    return max(1, _CHUNK_BYTES.get(kind, _CHUNK_BYTES["cpu"]) // _task_bytes(method, features, spec, kind))
+    return max(
+        1, _CHUNK_BYTES.get(kind, _CHUNK_BYTES["cpu"]) // _task_bytes(method, features, spec, kind)
+    )
 
 
 def _task_bytes(method: Any, features: FeatureSet, spec: TaskSpec, kind: str) -> int:
@@ -315,7 +348,11 @@ def _task_bytes(method: Any, features: FeatureSet, spec: TaskSpec, kind: str) ->
     n_support = _n_support(features, spec)
     holds_support = get_method(method).holds_support if isinstance(method, str) else True
     samples = spec.n_queries + (n_support if holds_support in (True, kind) else 0)
-    numbers = 2 * (n_ways + samples) * features.features.shape[1] + 4 * samples * n_ways + spec.n_queries**2
+    numbers = (
+        2 * (n_ways + samples) * features.features.shape[1]
+        + 4 * samples * n_ways
+        + spec.n_queries**2
+    )
     return (numbers + 2 * n_support) * features.features.element_size() * spec.n_batches
 
 

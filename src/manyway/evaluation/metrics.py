@@ -34,7 +34,9 @@ MILLION = 1_000_000  # probabilities are summed as whole millionths
 Values = np.ndarray[Any, np.dtype[Any]]
 Count = int | Values  # of known queries: the same in every task, or one number per task
 Measure = Callable[["Solution", "Tasks"], "Tensor"]
-Over = Callable[[Values, Count], Interval]  # (stored values, known queries per task) -> over all tasks
+Over = Callable[
+    [Values, Count], Interval
+]  # (stored values, known queries per task) -> over all tasks
 
 
 class Summary(NamedTuple):
@@ -58,14 +60,20 @@ class Metric(NamedTuple):
     summaries: Mapping[str, Summary]  # part -> summary; the part "" is the metric itself
     summed: bool = False
     may_be_undefined: bool = False  # NaN where a task has no value
-    of_probability: bool = False  # needs the probability that a query is unknown; a score of another scale will not do
-    over_batches: str | None = "mean"  # how the values of the batches of a stream are put together, or None: not at all
+    of_probability: bool = (
+        False  # needs the probability that a query is unknown; a score of another scale will not do
+    )
+    over_batches: str | None = (
+        "mean"  # how the values of the batches of a stream are put together, or None: not at all
+    )
 
     def stored(self, values: Values, start: int) -> list[Any]:
         """What is kept of the values of tasks start, start + 1, …: all of them, or their sums in groups of tasks."""
         values = sum_groups(values, start) if self.summed else values
         if values.dtype.kind != "i":
-            values = values.astype(np.float64).round(6)  # six digits are more than any interval is wide
+            values = values.astype(np.float64).round(
+                6
+            )  # six digits are more than any interval is wide
             values = np.where(np.isnan(values), None, values) if self.may_be_undefined else values  # type: ignore[call-overload]
         return list(values.tolist())
 
@@ -75,7 +83,9 @@ class Metric(NamedTuple):
 
     def join(self, first: list[Any], second: list[Any]) -> list[Any]:
         """What is kept of two stretches of tasks, the second after the first."""
-        return (np.asarray(first) + np.asarray(second)).tolist() if self.summed else [*first, *second]
+        return (
+            (np.asarray(first) + np.asarray(second)).tolist() if self.summed else [*first, *second]
+        )
 
     def in_streams(self, values: Values, n_batches: int) -> Values:
         """One value per stream from one per batch."""
@@ -93,7 +103,11 @@ def find_summary(name: str) -> tuple[Metric, Summary]:
 
 def summary_names() -> list[str]:
     """All names that ``find_summary`` knows."""
-    return [f"{name}.{part}" if part else name for name, metric in METRICS.items() for part in metric.summaries]
+    return [
+        f"{name}.{part}" if part else name
+        for name, metric in METRICS.items()
+        for part in metric.summaries
+    ]
 
 
 def sum_groups(values: Values, start: int = 0) -> Values:
@@ -131,7 +145,11 @@ def truth_of(tasks: Tasks) -> Tensor:
 
 def unknown_score(solution: Solution) -> Tensor:
     """[t, q] the higher, the more likely is the query unknown."""
-    return solution.unknown.double() if solution.unknown is not None else 1 - solution.probabilities.amax(-1).double()
+    return (
+        solution.unknown.double()
+        if solution.unknown is not None
+        else 1 - solution.probabilities.amax(-1).double()
+    )
 
 
 def said_unknown(solution: Solution) -> Tensor:
@@ -181,7 +199,9 @@ def whole_accuracy(solution: Solution, tasks: Tasks, said: Tensor | None = None)
 def ordered_accuracy(solution: Solution, tasks: Tasks) -> Tensor:
     """[t] the same where as many queries as are unknown are said to be so: those with the highest scores."""
     order = unknown_score(solution).argsort(dim=1, descending=True, stable=True)
-    return whole_accuracy(solution, tasks, order.argsort(1) < (truth_of(tasks) < 0).sum(1, keepdim=True))
+    return whole_accuracy(
+        solution, tasks, order.argsort(1) < (truth_of(tasks) < 0).sum(1, keepdim=True)
+    )
 
 
 def unknown_groups(solution: Solution, tasks: Tasks) -> Tensor:
@@ -195,7 +215,9 @@ def unknown_groups(solution: Solution, tasks: Tasks) -> Tensor:
     groups = none if solution.unknown_groups is None else solution.unknown_groups
     of_class = none if tasks.unknown_labels is None else tasks.unknown_labels
     answer = (groups + tasks.n_classes).where(groups >= 0, solution.labels)
-    return _columns(_adjusted_rand(of_class, answer, truth < 0), _n_distinct(groups), _n_distinct(of_class))
+    return _columns(
+        _adjusted_rand(of_class, answer, truth < 0), _n_distinct(groups), _n_distinct(of_class)
+    )
 
 
 def _columns(*values: Tensor) -> Tensor:
@@ -219,7 +241,9 @@ def _adjusted_rand(first: Tensor, second: Tensor, counted: Tensor) -> Tensor:
     pairs = (counted.unsqueeze(1) & counted.unsqueeze(2)).triu(1)
     in_first = (first.unsqueeze(1) == first.unsqueeze(2)) & pairs
     in_second = (second.unsqueeze(1) == second.unsqueeze(2)) & pairs
-    n, a, b, both = (of.sum((1, 2)).double() for of in (pairs, in_first, in_second, in_first & in_second))
+    n, a, b, both = (
+        of.sum((1, 2)).double() for of in (pairs, in_first, in_second, in_first & in_second)
+    )
     by_chance = a * b / n
     index = (both - by_chance) / ((a + b) / 2 - by_chance)
     # Two groupings that are both one group agree, and the formula divides zero by zero.
@@ -262,13 +286,22 @@ def _unknown_calibration(solution: Solution, tasks: Tasks) -> Tensor:
 def _in_bins(predicted: Tensor, hits: Tensor, counted: Tensor) -> Tensor:
     """[t, b, 3] per bin of probability: the counted queries, the sum of their probabilities in millionths, the hits."""
     bins = (predicted * BINS).long().clamp(0, BINS - 1)
-    columns = (counted.long(), (predicted * MILLION).round().long() * counted, (hits & counted).long())
-    return _columns(*(bins.new_zeros(len(bins), BINS).scatter_add_(1, bins, column) for column in columns))
+    columns = (
+        counted.long(),
+        (predicted * MILLION).round().long() * counted,
+        (hits & counted).long(),
+    )
+    return _columns(
+        *(bins.new_zeros(len(bins), BINS).scatter_add_(1, bins, column) for column in columns)
+    )
 
 
 def _counts(solution: Solution, tasks: Tasks) -> Tensor:
     """[t, k] how many of the queries are of each class."""
-    truth, counts = truth_of(tasks), solution.probabilities.new_zeros(solution.probabilities[:, 0].shape)
+    truth, counts = (
+        truth_of(tasks),
+        solution.probabilities.new_zeros(solution.probabilities[:, 0].shape),
+    )
     return counts.scatter_add_(1, truth.clamp_min(0), (truth >= 0).to(counts))
 
 
@@ -290,7 +323,9 @@ def _listed(solution: Solution, tasks: Tasks) -> Tensor:
     """[t, 3] how many classes are listed as present, how many of these occur, and how many occur in all."""
     occurs = _occurs(solution, tasks)
     pairs = zip(solution.present(), occurs, strict=True)
-    return occurs.new_tensor([[len(of), float(there[of].sum()), float(there.sum())] for of, there in pairs])
+    return occurs.new_tensor(
+        [[len(of), float(there[of].sum()), float(there.sum())] for of, there in pairs]
+    )
 
 
 def _proportions(solution: Solution, tasks: Tasks) -> Tensor:
@@ -304,7 +339,8 @@ def _choice(solution: Solution, tasks: Tasks) -> Tensor:
     """[t, 3] the power and the shortening of rows that ``evidence`` learned, and whether a metric; NaN elsewhere."""
     none = solution.probabilities.new_full((1,), float("nan"))
     power, shortening, shrinkage = (
-        solution.learned.get(name, none).expand(tasks.n_tasks) for name in ("power", "shortening", "shrinkage")
+        solution.learned.get(name, none).expand(tasks.n_tasks)
+        for name in ("power", "shortening", "shrinkage")
     )
     metric = (shrinkage < 1).double().where(~shrinkage.isnan(), float("nan"))
     return _columns(power, shortening, metric)
@@ -319,7 +355,9 @@ def _calibration_error(values: Values, n_query: Count) -> Interval:
     used = [group for group in groups if group[:, 0].any()]
     if not used:
         return interval([])
-    n_tasks = round(float(groups[..., 0].sum()) / n_query) if isinstance(n_query, int) else len(n_query)
+    n_tasks = (
+        round(float(groups[..., 0].sum()) / n_query) if isinstance(n_query, int) else len(n_query)
+    )
     return jackknife(used, error, n_tasks)
 
 
@@ -342,7 +380,13 @@ def _false(values: Values, n_query: Count) -> Interval:
 
 
 def _single(
-    name: str, measure: Measure, title: str, best: str | None = None, of: Over = _mean, percent: bool = True, **how: Any
+    name: str,
+    measure: Measure,
+    title: str,
+    best: str | None = None,
+    of: Over = _mean,
+    percent: bool = True,
+    **how: Any,
 ) -> Metric:
     """A metric with one summary."""
     return Metric(name, measure, {"": Summary(title, of, percent, best)}, **how)

@@ -28,11 +28,15 @@ class Reply(NamedTuple):
 
 Answer = Callable[[Tensor], Reply]  # from labels [t, q], -1 where they are not known
 _STRATEGIES = ("Badge", "TypiClust", "ProbCover", "DropQuery", "Falcun")  # of scikit-activeml
-_NEAR = 0.3  # queries are near each other if their squared distance is about this part of the median
+_NEAR = (
+    0.3  # queries are near each other if their squared distance is about this part of the median
+)
 
 
 @torch.no_grad()
-def review(method: str, tasks: Tasks, n_answers: int, reviewer: Reviewer = "known", **params: Any) -> Solution:
+def review(
+    method: str, tasks: Tasks, n_answers: int, reviewer: Reviewer = "known", **params: Any
+) -> Solution:
     """What a method answers after a person has given the true labels of some queries.
 
     Parameters
@@ -60,9 +64,13 @@ def review(method: str, tasks: Tasks, n_answers: int, reviewer: Reviewer = "know
     ([[0, 1, 1]], [[0, 0, 1]])
     """
     if tasks.query_labels is None:
-        raise InputError("The tasks have no query_labels, which the simulated person would read; give them.")
+        raise InputError(
+            "The tasks have no query_labels, which the simulated person would read; give them."
+        )
     if not 0 <= n_answers <= tasks.n_query:
-        raise InputError(f"n_answers is {n_answers}; it must be from 0 to {tasks.n_query}, the number of queries.")
+        raise InputError(
+            f"n_answers is {n_answers}; it must be from 0 to {tasks.n_query}, the number of queries."
+        )
     truth = tasks.query_labels
     answer = REVIEWERS[reviewer](method, tasks, params)
     known = torch.full_like(truth, -1)

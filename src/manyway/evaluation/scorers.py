@@ -68,7 +68,9 @@ def neighbour_distance(tasks: core.Tasks) -> Tensor:
 
 def k_nearest(tasks: core.Tasks) -> Tensor:
     """The distance to the k-th nearest support sample (Sun et al., 2022) with k = 1."""
-    return _in_blocks(tasks, tasks.n_query, lambda support, query: _nearest(query, support, 1)[0][..., 0])
+    return _in_blocks(
+        tasks, tasks.n_query, lambda support, query: _nearest(query, support, 1)[0][..., 0]
+    )
 
 
 def local_outlier_factor(tasks: core.Tasks) -> Tensor:

@@ -79,7 +79,11 @@ def _student(freedom: int) -> float:
 
 def accuracy(correct: Counts, n_query: int | np.ndarray[Any, Any]) -> Interval:
     """The mean fraction of correct answers, from the numbers of correct answers and of queries in each task."""
-    return interval(correct).over(n_query) if isinstance(n_query, int) else interval(np.asarray(correct) / n_query)
+    return (
+        interval(correct).over(n_query)
+        if isinstance(n_query, int)
+        else interval(np.asarray(correct) / n_query)
+    )
 
 
 class Paired(NamedTuple):
@@ -106,7 +110,9 @@ def paired(a: Counts, b: Counts, n_query: int | np.ndarray[Any, Any]) -> Paired:
         t = abs(difference.mean) / (difference.deviation / sqrt(difference.n))
         p = 2 * float(stdtr(difference.n - 1, -t))
     fractions = difference.over(n_query) if isinstance(n_query, int) else difference
-    return Paired(fractions, p, int((counts > 0).sum()), int((counts == 0).sum()), int((counts < 0).sum()))
+    return Paired(
+        fractions, p, int((counts > 0).sum()), int((counts == 0).sum()), int((counts < 0).sum())
+    )
 
 
 def tasks_needed(deviation: float, half: float) -> int:
@@ -157,10 +163,16 @@ class Change(NamedTuple):
         """
         n, b, c = self.n_items + 2, self.corrected + 0.5, self.worse + 0.5
         half = NormalDist().inv_cdf(0.5 + LEVEL / 2) * sqrt(b + c - (b - c) ** 2 / n) / n
-        return (self.corrected - self.worse) / self.n_items, max((b - c) / n - half, -1.0), min((b - c) / n + half, 1.0)
+        return (
+            (self.corrected - self.worse) / self.n_items,
+            max((b - c) / n - half, -1.0),
+            min((b - c) / n + half, 1.0),
+        )
 
 
-def judge(before: Labels, after: Labels, truth: Labels, groups: Labels | None = None) -> list[Change]:
+def judge(
+    before: Labels, after: Labels, truth: Labels, groups: Labels | None = None
+) -> list[Change]:
     """Compare two labels of each item with the true one.
 
     Parameters

@@ -89,15 +89,21 @@ def adapt(
     means = banks.means(query, vectors, queries_weight)
     gaussian = _discriminant(query, means, banks.residuals(query, means), banks.size)
     if answer == "gaussian":
-        return Solution(gaussian.softmax(-1), n_iter=1, converged=True, make_prototypes=lambda: means)
+        return Solution(
+            gaussian.softmax(-1), n_iter=1, converged=True, make_prototypes=lambda: means
+        )
     # Similar samples of the bank of a class speak for it.
     similar = cross_products(query, query) @ (banks.members * banks.p) / (2 * banks.size)
     exponents = gaussian.log_softmax(-1) / tempering + similar
     factors = (exponents - exponents.amax(-1, keepdim=True)).exp()
     logits = cross_products(query, vectors) * logit_scale
     if negative == "divide":
-        factors = torch.where(logits < 0, factors.clamp_min(torch.finfo(factors.dtype).tiny).reciprocal(), factors)
-    return Solution((logits * factors).softmax(-1), n_iter=1, converged=True, make_prototypes=lambda: means)
+        factors = torch.where(
+            logits < 0, factors.clamp_min(torch.finfo(factors.dtype).tiny).reciprocal(), factors
+        )
+    return Solution(
+        (logits * factors).softmax(-1), n_iter=1, converged=True, make_prototypes=lambda: means
+    )
 
 
 class _Banks(NamedTuple):
@@ -126,7 +132,11 @@ class _Banks(NamedTuple):
     def means(self, query: Tensor, vectors: Tensor, queries_weight: float) -> Tensor:
         """[t, k, d] μ."""
         weights = self.p * (1 + self.members)
-        found = weights.mT @ query / column_sums(weights).clamp_min(torch.finfo(query.dtype).tiny).unsqueeze(-1)
+        found = (
+            weights.mT
+            @ query
+            / column_sums(weights).clamp_min(torch.finfo(query.dtype).tiny).unsqueeze(-1)
+        )
         mixed = torch.lerp(vectors, found, queries_weight)
         return torch.where(self.members.any(1).unsqueeze(-1), mixed, vectors)
 
@@ -160,4 +170,6 @@ def _discriminant(query: Tensor, means: Tensor, residuals: Tensor, size: Tensor)
 
 def _root(gram: Tensor, ridge: Tensor) -> Tensor:
     """The Cholesky factor of gram + ridge I."""
-    return torch.linalg.cholesky(gram + ridge * torch.eye(gram.shape[-1], dtype=gram.dtype, device=gram.device))
+    return torch.linalg.cholesky(
+        gram + ridge * torch.eye(gram.shape[-1], dtype=gram.dtype, device=gram.device)
+    )

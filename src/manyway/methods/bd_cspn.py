@@ -73,7 +73,9 @@ def bd_cspn(
     assigned = one_hot(similarity.argmax(-1), tasks.n_classes, tasks.dtype)
     rectified = _weights(similarity * logit_scale, assigned, weighting).mT @ samples
     rectified = torch.where(assigned.any(1).unsqueeze(-1), rectified, means)
-    scores = unit(shifted) @ unit(rectified).mT * logit_scale if cosine else dot_scores(query, rectified)
+    scores = (
+        unit(shifted) @ unit(rectified).mT * logit_scale if cosine else dot_scores(query, rectified)
+    )
     return Solution(scores.softmax(-1), n_iter=1, converged=True, make_prototypes=lambda: rectified)
 
 

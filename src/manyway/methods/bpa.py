@@ -65,8 +65,12 @@ def bpa(
     centres = []
     logits = []
     for part in tasks.in_parts((tasks.n_support + tasks.n_query) ** 2):
-        matched = balanced_affinities(part, affinity_weight=affinity_weight, affinity_iter=affinity_iter)
+        matched = balanced_affinities(
+            part, affinity_weight=affinity_weight, affinity_iter=affinity_iter
+        )
         centres.append(prototypes(matched))
         logits.append(dot_scores(matched.query, centres[-1]) * logit_scale)
     probabilities = torch.cat(logits).softmax(-1)
-    return Solution(probabilities, n_iter=1, converged=True, make_prototypes=lambda: torch.cat(centres))
+    return Solution(
+        probabilities, n_iter=1, converged=True, make_prototypes=lambda: torch.cat(centres)
+    )

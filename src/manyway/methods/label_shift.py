@@ -9,7 +9,9 @@ from manyway.core import Solution, Tasks, class_directions, dot_scores
 from manyway.methods.calibration import Constants, LeftOut, scaled, transform
 from manyway.methods.calibration.calibration import calibrate as calibrate_distances
 
-_ITERATIONS_BETWEEN_CHECKS = 10  # each check is a synchronisation on a GPU, and several short operations elsewhere
+_ITERATIONS_BETWEEN_CHECKS = (
+    10  # each check is a synchronisation on a GPU, and several short operations elsewhere
+)
 
 
 def label_shift(
@@ -95,7 +97,9 @@ def label_shift(
         centres = class_directions(tasks)
         logits = dot_scores(tasks.query, centres) * logit_scale
         if calibrate and tasks.n_support:
-            logits = scaled(logits, dot_scores(tasks.support, centres) * logit_scale, tasks.support_labels)
+            logits = scaled(
+                logits, dot_scores(tasks.support, centres) * logit_scale, tasks.support_labels
+            )
     posteriors = (logits - logits.amax(-1, keepdim=True)).exp_()
     return _corrected(posteriors, max_iter, tol, make_prototypes=lambda: centres)
 
@@ -121,7 +125,9 @@ def _calibrated_on_left_out(tasks: Tasks) -> tuple[Tensor, Tensor]:
     return (found.middle + found.offsets).expand(tasks.n_tasks, -1, -1), logits
 
 
-def class_proportions(posteriors: Tensor, max_iter: int, tol: float) -> tuple[Tensor, Tensor, Tensor]:
+def class_proportions(
+    posteriors: Tensor, max_iter: int, tol: float
+) -> tuple[Tensor, Tensor, Tensor]:
     """EM for the proportions: these [t, k], the number of iterations [t] and whether the tolerance was met [t].
 
     ``posteriors`` [t, q, k] of equally frequent classes need not be normalised.
@@ -130,7 +136,10 @@ def class_proportions(posteriors: Tensor, max_iter: int, tol: float) -> tuple[Te
     answer = posteriors.new_full((n_tasks, n_classes), 1 / n_classes)
     n_iter = torch.zeros(n_tasks, dtype=torch.int64, device=answer.device)
     converged = torch.zeros(n_tasks, dtype=torch.bool, device=answer.device)
-    pi, left = answer, torch.arange(n_tasks, device=answer.device)  # of the tasks that have not converged
+    pi, left = (
+        answer,
+        torch.arange(n_tasks, device=answer.device),
+    )  # of the tasks that have not converged
     for first in range(0, max_iter, _ITERATIONS_BETWEEN_CHECKS):
         path = [pi]
         for _ in range(min(_ITERATIONS_BETWEEN_CHECKS, max_iter - first)):

@@ -2,7 +2,15 @@
 
 import torch
 
-from manyway.core import Recorder, Solution, Tasks, all_running, nearest_others, prototypes, squared_distances
+from manyway.core import (
+    Recorder,
+    Solution,
+    Tasks,
+    all_running,
+    nearest_others,
+    prototypes,
+    squared_distances,
+)
 from manyway.methods.calibration.scaling import transform
 
 
@@ -92,7 +100,9 @@ def laplacianshot(
     for iteration in range(max_iter):
         u = (pull - unary).softmax(-1)
         pull = graph @ u
-        terms = torch.stack([torch.xlogy(u, u).sum((1, 2)), (u * unary).sum((1, 2)), -(u * pull).sum((1, 2))])
+        terms = torch.stack(
+            [torch.xlogy(u, u).sum((1, 2)), (u * unary).sum((1, 2)), -(u * pull).sum((1, 2))]
+        )
         if with_objective:
             recorder.add(terms, alive)
         before, energy = energy, terms.sum(0)
@@ -100,8 +110,14 @@ def laplacianshot(
             continue
         done = (energy - before).abs() <= tol * before.abs()
         if bool(done.any()):
-            answer[alive[done]], n_iter[alive[done]], converged[alive[done]] = u[done], iteration + 1, True
-            alive, u, unary, graph, pull, energy = (value[~done] for value in (alive, u, unary, graph, pull, energy))
+            answer[alive[done]], n_iter[alive[done]], converged[alive[done]] = (
+                u[done],
+                iteration + 1,
+                True,
+            )
+            alive, u, unary, graph, pull, energy = (
+                value[~done] for value in (alive, u, unary, graph, pull, energy)
+            )
             if len(alive) == 0:
                 break
     answer[alive] = u

@@ -10,7 +10,9 @@ from manyway.core import Recorder, Solution, Tasks, class_directions, cross_prod
 from manyway.errors import InputError
 from manyway.methods.calibration.scaling import transform
 
-_MOST = 0.9  # the weight of the queries where they are far from equal proportions and the source is not
+_MOST = (
+    0.9  # the weight of the queries where they are far from equal proportions and the source is not
+)
 _REST = 0.1  # what the distance to the source adds
 
 
@@ -85,7 +87,9 @@ def mapls(
     [[0, 1]]
     """
     if source == "support" and not tasks.n_support:
-        raise InputError("mapls: source='support' needs labelled examples, and there are none; choose 'uniform'.")
+        raise InputError(
+            "mapls: source='support' needs labelled examples, and there are none; choose 'uniform'."
+        )
     classified = _classified(tasks, scale, logit_scale)
     if source == "uniform":
         start = torch.full_like(classified.query[:, 0], 1 / tasks.n_classes)
@@ -93,7 +97,9 @@ def mapls(
         start = classified.support().mean(1)
     ratios = classified.query / start.unsqueeze(1)
     if data_weight is None:
-        weights = _weight_by_rule(_proportions(ratios, start, torch.ones_like(start[:, :1]), max_iter), start)
+        weights = _weight_by_rule(
+            _proportions(ratios, start, torch.ones_like(start[:, :1]), max_iter), start
+        )
     else:
         weights = torch.full_like(start[:, :1], data_weight)
     recorder = Recorder(("likelihood", "prior"))
@@ -126,7 +132,9 @@ def _classified(tasks: Tasks, scale: str | None, logit_scale: float) -> _Classif
     def posteriors(rows: Tensor) -> Tensor:
         return (cross_products(rows, vectors) * logit_scale).softmax(-1)
 
-    return _Classified(posteriors(scaled.query), lambda: posteriors(scaled.support), lambda: vectors)
+    return _Classified(
+        posteriors(scaled.query), lambda: posteriors(scaled.support), lambda: vectors
+    )
 
 
 def _proportions(
@@ -156,7 +164,9 @@ def _weight_by_rule(found: Tensor, start: Tensor) -> Tensor:
         total = of_source + 4 * divergence
         return torch.where(total > 0, 4 * divergence / total, 1)
 
-    return _MOST * share(_divergence(found, uniform)) + _REST * (1 - share(_divergence(found, start)))
+    return _MOST * share(_divergence(found, uniform)) + _REST * (
+        1 - share(_divergence(found, start))
+    )
 
 
 def _divergence(p: Tensor, q: Tensor) -> Tensor:

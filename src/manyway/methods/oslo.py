@@ -80,4 +80,6 @@ def oslo(
         weights = inlierness * assigned
         centres = torch.baddbmm(sums, weights.mT, query) / (counts + weights.sum(1)).unsqueeze(-1)
     probabilities = (cross_products(directions, unit(centres)) / temperature).softmax(-1)
-    return Solution(probabilities, max_iter, False, lambda: centres, unknown=(-evidence).sigmoid().squeeze(-1))
+    return Solution(
+        probabilities, max_iter, False, lambda: centres, unknown=(-evidence).sigmoid().squeeze(-1)
+    )

@@ -10,7 +10,9 @@ from manyway.core import Recorder, Solution, Tasks, class_sums, cross_products, 
 from manyway.methods.calibration.scaling import transform
 
 _MOST_CLASSES = 100  # up to which the gate is a step
-_CONFIDENCE_SCALE = 20.0  # of the cosines that the gate reads: the logistic regression is for numbers of this size
+_CONFIDENCE_SCALE = (
+    20.0  # of the cosines that the gate reads: the logistic regression is for numbers of this size
+)
 _LEAST_SHARE = 1e-3  # of known and of unknown samples behind the gate
 # The authors' logistic regression: steps per pass over the samples, passes, first step size, first slope and offset.
 _BATCH = 512
@@ -109,7 +111,9 @@ def osls(
     open_gates = gates.of(cosines.amax(-1) * _CONFIDENCE_SCALE)
     mixture = _Mixture((cosines * logit_scale).softmax(-1), open_gates, gates.source_share)
     recorder = Recorder(("likelihood",))
-    proportions, known = mixture.proportions(data_weight, max_iter, recorder if with_objective else None)
+    proportions, known = mixture.proportions(
+        data_weight, max_iter, recorder if with_objective else None
+    )
     known = gates.corrected(known)
     return Solution(
         mixture.classes(proportions),
@@ -158,7 +162,10 @@ class _Gates(NamedTuple):
         else:
             width = ((medians[0] - medians[1]) / 2).clamp_min(torch.finfo(middle.dtype).eps)
         gates = _Gates(middle, width, learned, torch.ones_like(middle), torch.zeros_like(middle))
-        means = [torch.where(one.isnan(), torch.nan, gates.of(one)).nanmean(1, keepdim=True) for one in samples]
+        means = [
+            torch.where(one.isnan(), torch.nan, gates.of(one)).nanmean(1, keepdim=True)
+            for one in samples
+        ]
         return gates._replace(of_known=means[0], of_unknown=means[1] / 2)
 
     def of(self, confidences: Tensor) -> Tensor:
@@ -172,14 +179,18 @@ class _Gates(NamedTuple):
     def source_share(self) -> Tensor:
         """[t, 1] r, the part of known samples in a source of which h is the posterior."""
         total = 1 - self.of_known + self.of_unknown
-        share = torch.where(total > 0, self.of_unknown / total, 0.5)  # a gate without errors fits any source
+        share = torch.where(
+            total > 0, self.of_unknown / total, 0.5
+        )  # a gate without errors fits any source
         return torch.where(self.learned, share, 0.5).clamp(_LEAST_SHARE, 1 - _LEAST_SHARE)
 
     def corrected(self, known: Tensor) -> Tensor:
         """[t, 1] the part of known queries, corrected for errors of the gate."""
         gap = self.of_known - self.of_unknown
         usable = self.learned & (gap > 0)
-        return torch.where(usable, ((known - self.of_unknown) / gap.where(usable, 1)).clamp(0, 1), known)
+        return torch.where(
+            usable, ((known - self.of_unknown) / gap.where(usable, 1)).clamp(0, 1), known
+        )
 
 
 def _logistic_middle(samples: _Confidences, start: Tensor) -> Tensor:
@@ -231,7 +242,9 @@ class _Mixture(NamedTuple):
         joint = self.posteriors * proportions.unsqueeze(1)
         return joint / joint.sum(-1, keepdim=True)
 
-    def proportions(self, data_weight: float, max_iter: int, recorder: Recorder | None) -> tuple[Tensor, Tensor]:
+    def proportions(
+        self, data_weight: float, max_iter: int, recorder: Recorder | None
+    ) -> tuple[Tensor, Tensor]:
         """[t, k] π and [t, 1] ρ, by EM from the source."""
         n_classes = self.posteriors.shape[-1]
         equal = torch.full_like(self.posteriors[:, 0], 1 / n_classes)

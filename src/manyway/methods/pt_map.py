@@ -89,7 +89,9 @@ def pt_map(
 
     def solve(start: Tensor | None) -> tuple[Tensor, Tensor, Tensor, Tensor]:
         cost = problem.cost(a, b)
-        return cost, *sinkhorn(cost * -lam, 1.0, per_class, tol=sinkhorn_tol, max_iter=sinkhorn_iter, start=start)
+        return cost, *sinkhorn(
+            cost * -lam, 1.0, per_class, tol=sinkhorn_tol, max_iter=sinkhorn_iter, start=start
+        )
 
     cost, plan, converged, logs = solve(None)
     recorder = Recorder(("transport", "support", "entropy"))
@@ -98,10 +100,15 @@ def pt_map(
         b = b + (plan / masses.unsqueeze(1) - b) * step
         cost, plan, converged, logs = solve(logs)
         if scatter is not None:
-            transport, entropy = (plan * cost).sum((1, 2)), torch.xlogy(plan, plan).sum((1, 2)) / lam
+            transport, entropy = (
+                (plan * cost).sum((1, 2)),
+                torch.xlogy(plan, plan).sum((1, 2)) / lam,
+            )
             recorder.add(torch.stack([transport, scatter + problem.displacement(a, b), entropy]))
     plan = plan / plan.sum(-1, keepdim=True)
-    return Solution(plan, max_iter, converged, lambda: problem.centres(a, b), objective_parts=recorder.parts)
+    return Solution(
+        plan, max_iter, converged, lambda: problem.centres(a, b), objective_parts=recorder.parts
+    )
 
 
 class _Problem(NamedTuple):
@@ -133,7 +140,9 @@ class _Problem(NamedTuple):
     def _products(self, a: Tensor, b: Tensor) -> tuple[Tensor, Tensor]:
         """z_q·w_k [t, q, k] and ‖w_k‖² [t, k]."""
         along = self.cross * a.unsqueeze(1)
-        products = along + (self.query @ (self.query.mT @ b) if self.gram is None else self.gram @ b)
+        products = along + (
+            self.query @ (self.query.mT @ b) if self.gram is None else self.gram @ b
+        )
         return products, a.square() * self.sum_norms + (b * (along + products)).sum(1)
 
     def cost(self, a: Tensor, b: Tensor) -> Tensor:
@@ -153,5 +162,7 @@ class _Problem(NamedTuple):
 
 def _scatter(tasks: Tasks) -> Tensor:
     """[t] = Σ_s ‖z_s − mean of its class‖²."""
-    own = prototypes(tasks).gather(1, tasks.support_labels.unsqueeze(-1).expand(-1, -1, tasks.n_features))
+    own = prototypes(tasks).gather(
+        1, tasks.support_labels.unsqueeze(-1).expand(-1, -1, tasks.n_features)
+    )
     return (tasks.support - own).square().sum((1, 2))

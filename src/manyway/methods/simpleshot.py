@@ -5,7 +5,11 @@ from manyway.methods.calibration.scaling import QUERY_DEPENDENT, Prepared, trans
 
 
 def simpleshot(
-    tasks: Tasks, *, scale: str | None = "cl2", logit_scale: float = 1.0, prepared: Prepared | None = None
+    tasks: Tasks,
+    *,
+    scale: str | None = "cl2",
+    logit_scale: float = 1.0,
+    prepared: Prepared | None = None,
 ) -> Solution:
     """Nearest class mean, without transduction: the usual lower reference.
 
@@ -42,12 +46,16 @@ def simpleshot(
     [[0, 1]]
     """
     tasks = transform(tasks, scale)
-    centres = prototypes(tasks) if prepared is None else prepared.prototypes.expand(tasks.n_tasks, -1, -1)
+    centres = (
+        prototypes(tasks) if prepared is None else prepared.prototypes.expand(tasks.n_tasks, -1, -1)
+    )
     probabilities = (dot_scores(tasks.query, centres) * logit_scale).softmax(-1)
     return Solution(probabilities, n_iter=1, converged=True, make_prototypes=lambda: centres)
 
 
-def prepare_simpleshot(tasks: Tasks, *, scale: str | None = "cl2", logit_scale: float = 1.0) -> Prepared | None:
+def prepare_simpleshot(
+    tasks: Tasks, *, scale: str | None = "cl2", logit_scale: float = 1.0
+) -> Prepared | None:
     """Compute the class means of a support, to be used for several batches of queries.
 
     Parameters
@@ -68,4 +76,6 @@ def prepare_simpleshot(tasks: Tasks, *, scale: str | None = "cl2", logit_scale: 
     >>> prepare_simpleshot(tasks, scale=None).prototypes.flatten().tolist()
     [0.0, 5.0]
     """
-    return None if scale in QUERY_DEPENDENT | JOINT else Prepared(prototypes(transform(tasks, scale)))
+    return (
+        None if scale in QUERY_DEPENDENT | JOINT else Prepared(prototypes(transform(tasks, scale)))
+    )

@@ -61,14 +61,18 @@ def plot_presence(
         raise InputError(f"The result is {shown(result)}; give what infer or solve returned.")
     presence = _array(result.presence)
     if presence.ndim == 2 and len(presence) > 1:
-        raise InputError(f"The solution has {len(presence)} tasks; plot one of them: solve(method, tasks[i : i + 1]).")
+        raise InputError(
+            f"The solution has {len(presence)} tasks; plot one of them: solve(method, tasks[i : i + 1])."
+        )
     presence = presence.ravel()
     names = getattr(result, "classes", None) if class_names is None else class_names
     names = np.arange(len(presence)) if names is None else np.asarray(names)
     if names.ndim != 1:
         raise InputError(f"class_names is {shown(class_names)}; give one name per class.")
     if len(names) != len(presence):
-        raise InputError(f"class_names has {len(names)} entries for {len(presence)} classes; give one per class.")
+        raise InputError(
+            f"class_names has {len(names)} entries for {len(presence)} classes; give one per class."
+        )
     if top < 1:
         raise InputError(f"top is {top}; show at least one class.")
     order = np.argsort(-presence, kind="stable")[:top]
@@ -85,7 +89,10 @@ def plot_presence(
     ax.set_yticks(places, [str(name) for name in names[order]])
     ax.invert_yaxis()
     low, high = _array(solution.n_present_interval).ravel().tolist()
-    title = f"{low if low == high else f'{low} to {high}'} classes occur" + f" (truth: {len(truth)})" * (len(truth) > 0)
+    title = (
+        f"{low if low == high else f'{low} to {high}'} classes occur"
+        + f" (truth: {len(truth)})" * (len(truth) > 0)
+    )
     ax.set(xlim=(0, 1), xlabel="probability that the class is present", title=title)
     return ax
 
@@ -119,18 +126,24 @@ def plot_reliability(probabilities: Any, labels: Any, n_bins: int = 10, ax: Any 
     values = _array(getattr(probabilities, "probabilities", probabilities))
     truth = _array(labels)
     if values.dtype.kind not in "fiu" or not values.ndim or not values.size:
-        raise InputError(f"The probabilities are {shown(probabilities)}; give an array [..., class] of numbers.")
+        raise InputError(
+            f"The probabilities are {shown(probabilities)}; give an array [..., class] of numbers."
+        )
     if not np.isfinite(values).all():
         raise InputError("A probability is NaN or infinite; give numbers from 0 to 1.")
     if not 1 <= n_bins <= _MOST_BINS:
         raise InputError(f"n_bins is {n_bins}; it must be from 1 to {_MOST_BINS}.")
     if truth.shape != values.shape[:-1]:
-        raise InputError(f"There are labels of shape {truth.shape} for probabilities of shape {values.shape}.")
+        raise InputError(
+            f"There are labels of shape {truth.shape} for probabilities of shape {values.shape}."
+        )
     chosen = values.argmax(-1)
     classes = getattr(probabilities, "classes", None)
     right = (chosen if classes is None else np.asarray(classes)[chosen]) == truth
     confidence = values.max(-1).clip(0, 1)
-    accuracy, mean_confidence = calibration_curve(right.ravel().astype(int), confidence.ravel(), n_bins=n_bins)
+    accuracy, mean_confidence = calibration_curve(
+        right.ravel().astype(int), confidence.ravel(), n_bins=n_bins
+    )
     ax = _axes(ax)
     ax.plot([0, 1], [0, 1], linestyle=":", color="grey", label="calibrated")
     ax.plot(mean_confidence, accuracy, marker="o", label="observed")
@@ -165,8 +178,12 @@ def plot_k_eff(evaluations: Mapping[str, Mapping[int, Any]], ax: Any = None) -> 
     'number of classes that occur (K_eff)'
     """
     for method, found in evaluations.items():
-        if not isinstance(method, str) or not all(hasattr(one, "accuracy") for one in found.values()):
-            raise InputError(f"evaluations has {shown(found)} for {shown(method)}; give what evaluate returned.")
+        if not isinstance(method, str) or not all(
+            hasattr(one, "accuracy") for one in found.values()
+        ):
+            raise InputError(
+                f"evaluations has {shown(found)} for {shown(method)}; give what evaluate returned."
+            )
     ax, styles = _axes(ax), styles_of({method: method for method in evaluations})
     for method, found in evaluations.items():
         k_eff = sorted(found)

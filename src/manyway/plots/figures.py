@@ -22,7 +22,11 @@ if TYPE_CHECKING:
 
 SYMBOL = re.compile(r"\b(K|w)_(eff|new|old)\b")  # symbols of the paper with a subscript
 FORMATS = ("png", "svg", "pdf")
-_DATES: dict[str, dict[str, Any]] = {"png": {}, "svg": {"Date": None}, "pdf": {"CreationDate": None}}
+_DATES: dict[str, dict[str, Any]] = {
+    "png": {},
+    "svg": {"Date": None},
+    "pdf": {"CreationDate": None},
+}
 
 
 class Curve(NamedTuple):
@@ -60,7 +64,9 @@ class Figure(NamedTuple):
     @property
     def styles(self) -> dict[str, Style]:
         """The style of each line by its label, the same in all panels and in the legend."""
-        return styles_of({curve.label: curve.name for panel in self.panels for curve in panel.curves})
+        return styles_of(
+            {curve.label: curve.name for panel in self.panels for curve in panel.curves}
+        )
 
 
 def cannot_draw() -> str:
@@ -69,7 +75,11 @@ def cannot_draw() -> str:
 
 
 def write_figures(
-    figures: Sequence[Figure], folder: Path, prefix: str, formats: Sequence[str], inputs: Sequence[Path] = ()
+    figures: Sequence[Figure],
+    folder: Path,
+    prefix: str,
+    formats: Sequence[str],
+    inputs: Sequence[Path] = (),
 ) -> list[Path]:
     """Draw each figure into FOLDER/PREFIX-NAME.FORMAT; characters that could leave the folder become hyphens.
 
@@ -123,7 +133,9 @@ def canvas_of(width: float, height: float) -> Iterator[Canvas]:
     from matplotlib.figure import Figure as Canvas
 
     with mpl.rc_context(SETTINGS), warnings.catch_warnings():
-        warnings.filterwarnings("ignore", message="Glyph")  # a script that the font lacks is drawn as boxes
+        warnings.filterwarnings(
+            "ignore", message="Glyph"
+        )  # a script that the font lacks is drawn as boxes
         yield Canvas(figsize=(width, height), layout="constrained")
 
 
@@ -136,9 +148,17 @@ def draw_panel(ax: Axes, figure: Figure, panel: Panel) -> dict[str, Any]:
         above = 3 if curve.name == "paddle" else 2
         (legend[curve.label],) = ax.plot(curve.x, curve.y, gid=f"line-{n}", zorder=above, **look)
         if curve.dots:
-            ax.plot(*zip(*curve.dots, strict=True), "o", color=style.colour, markersize=5, gid=f"dots-{n}")
+            ax.plot(
+                *zip(*curve.dots, strict=True),
+                "o",
+                color=style.colour,
+                markersize=5,
+                gid=f"dots-{n}",
+            )
         if curve.low:
-            band = ax.fill_between(curve.x, curve.low, curve.high, color=style.colour, alpha=0.15, linewidth=0)
+            band = ax.fill_between(
+                curve.x, curve.low, curve.high, color=style.colour, alpha=0.15, linewidth=0
+            )
             band.set_gid(f"band-{n}")
     for label, x, dash in panel.verticals:
         legend.setdefault(label, ax.axvline(x, linestyle=dash, **MARK))

@@ -39,7 +39,9 @@ def _style(colour: str, marker: str, dash: Sequence[float] = (), *width: float) 
 
 
 METHOD_STYLES = {name: _style(*look) for name, look in _DATA["methods"].items()}
-_OTHERS = itertools.product((("o", (6, 2, 1, 2)), ("^", (2, 1))), ("blue", "green", "purple", "orange", "sky", "black"))
+_OTHERS = itertools.product(
+    (("o", (6, 2, 1, 2)), ("^", (2, 1))), ("blue", "green", "purple", "orange", "sky", "black")
+)
 _SPARE = [_style(colour, *look) for look, colour in _OTHERS]
 
 

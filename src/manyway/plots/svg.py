@@ -29,7 +29,9 @@ def panel_svg(figure: Figure, place: int, prefix: str) -> str:
         draw_panel(ax, figure, panel)
         root = _svg(canvas, prefix)
         for group in root.iter("g"):
-            found = re.fullmatch(rf"{re.escape(prefix)}-(line|band|dots)-(\d+)", group.get("id", ""))
+            found = re.fullmatch(
+                rf"{re.escape(prefix)}-(line|band|dots)-(\d+)", group.get("id", "")
+            )
             if found:
                 group.set("data-line", str(order.index(panel.curves[int(found[2])].label)))
                 if found[1] == "line":
@@ -65,7 +67,9 @@ def _svg(canvas: Canvas, prefix: str) -> ElementTree.Element:
         element.tag = element.tag.rpartition("}")[2]
         for name, value in list(element.attrib.items()):
             del element.attrib[name]
-            value = re.sub(r"#([0-9a-f]{6})", r"var(--c-\1, #\1)", value) if name == "style" else value
+            value = (
+                re.sub(r"#([0-9a-f]{6})", r"var(--c-\1, #\1)", value) if name == "style" else value
+            )
             value = re.sub(r"^#|(?<=url\()#", f"#{prefix}-", value)
             element.set(name.rpartition("}")[2], f"{prefix}-{value}" if name == "id" else value)
     for name in ("width", "height", "version"):
@@ -74,7 +78,9 @@ def _svg(canvas: Canvas, prefix: str) -> ElementTree.Element:
     return root
 
 
-def _hits(canvas: Canvas, ax: Axes, figure: Figure, panel: Panel, n: int) -> Iterator[ElementTree.Element]:
+def _hits(
+    canvas: Canvas, ax: Axes, figure: Figure, panel: Panel, n: int
+) -> Iterator[ElementTree.Element]:
     """An invisible circle on every point of a curve, with its values."""
     curve = panel.curves[n]
     width, height = canvas.get_size_inches() * 72

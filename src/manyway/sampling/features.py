@@ -72,7 +72,9 @@ class FeatureSet:
     ) -> None:
         features, labels = as_features(features, "features"), as_labels(labels, "labels")
         if features.ndim != 2:
-            raise InputError(f"features must have two axes (sample, feature); got {tuple(features.shape)}.")
+            raise InputError(
+                f"features must have two axes (sample, feature); got {tuple(features.shape)}."
+            )
         shaped(labels, features.shape[:1], "labels", "give one for each row of features")
         if len(features) == 0:
             raise InputError("The feature set is empty; give at least one row.")
@@ -86,20 +88,41 @@ class FeatureSet:
             raise InputError(f"class_names is {shown(class_names)}; give one name per class.")
         if meta is not None and not isinstance(meta, Mapping):
             raise InputError(f"meta is {shown(meta)}; give a mapping of names to values.")
-        names = tuple(map(str, class_names)) if class_names is not None else tuple(map(str, range(n_classes)))
+        names = (
+            tuple(map(str, class_names))
+            if class_names is not None
+            else tuple(map(str, range(n_classes)))
+        )
         if len(names) < n_classes:
-            raise InputError(f"labels go up to {n_classes - 1} but there are only {len(names)} class names.")
+            raise InputError(
+                f"labels go up to {n_classes - 1} but there are only {len(names)} class names."
+            )
         files.refuse_same_classes(names, "class_names")
         if base_mean is not None:
             base_mean = as_features(base_mean, "base_mean").to(features)
             shaped(base_mean, features.shape[1:], "base_mean", "give one number per feature")
         if is_support is not None:
-            is_support = as_labels(_without_truths(is_support), "is_support").to(features.device, torch.bool)
+            is_support = as_labels(_without_truths(is_support), "is_support").to(
+                features.device, torch.bool
+            )
             shaped(is_support, labels.shape, "is_support", "give one for each row of features")
         if class_features is not None:
             class_features = as_features(class_features, "class_features").to(features)
-            shaped(class_features, (len(names), features.shape[1]), "class_features", "give one row per class")
-        values = (features, labels.to(features.device), names, base_mean, is_support, class_features, dict(meta or {}))
+            shaped(
+                class_features,
+                (len(names), features.shape[1]),
+                "class_features",
+                "give one row per class",
+            )
+        values = (
+            features,
+            labels.to(features.device),
+            names,
+            base_mean,
+            is_support,
+            class_features,
+            dict(meta or {}),
+        )
         for field, value in zip(fields(self), values, strict=True):
             object.__setattr__(self, field.name, value)
 
@@ -116,7 +139,13 @@ class FeatureSet:
     def fingerprint(self) -> str:
         """A hash of what experiments depend on: features, labels, given support, base mean and class features."""
         digest = hashlib.sha256()
-        for value in (self.features, self.labels, self.base_mean, self.is_support, self.class_features):
+        for value in (
+            self.features,
+            self.labels,
+            self.base_mean,
+            self.is_support,
+            self.class_features,
+        ):
             if value is not None:
                 array = np.ascontiguousarray(value.cpu().numpy())
                 digest.update(f"{array.dtype}{array.shape}".encode())
@@ -143,13 +172,17 @@ class FeatureSet:
         """
         n, vectors = len(self.features), self.class_features
         known = (self.features if vectors is None else torch.cat([self.features, vectors]))[None]
-        scaled, more, base_mean = moderate(known, others[None] if len(others) else None, self.base_mean)
+        scaled, more, base_mean = moderate(
+            known, others[None] if len(others) else None, self.base_mean
+        )
         if scaled is known and more is None:
             return self.features, self.base_mean, vectors
         table = scaled[0, :n] if more is None else torch.cat([scaled[0, :n], more[0]])
         return table, base_mean, None if vectors is None else scaled[0, n:]
 
-    def to(self, device: torch.device | str | None = None, dtype: torch.dtype | None = None) -> "FeatureSet":
+    def to(
+        self, device: torch.device | str | None = None, dtype: torch.dtype | None = None
+    ) -> "FeatureSet":
         """The same set on another device, or in another precision.
 
         Parameters
@@ -168,9 +201,13 @@ class FeatureSet:
 
     def _with(self, **changes: Any) -> "FeatureSet":
         """The same set with some of its parts replaced."""
-        return FeatureSet(**{field.name: getattr(self, field.name) for field in fields(self)} | changes)
+        return FeatureSet(
+            **{field.name: getattr(self, field.name) for field in fields(self)} | changes
+        )
 
-    def with_class_features(self, source: Any, class_names: Sequence[str] | None = None) -> "FeatureSet":
+    def with_class_features(
+        self, source: Any, class_names: Sequence[str] | None = None
+    ) -> "FeatureSet":
         """The same set with one vector per class, such as the text embedding of its name.
 
         Parameters
@@ -197,7 +234,9 @@ class FeatureSet:
             source, class_names = _read_class_features(Path(source))
         vectors = as_features(source, where)
         if class_names is not None:
-            vectors = vectors[_places(self.class_names, tuple(map(str, class_names)), len(vectors), where)]
+            vectors = vectors[
+                _places(self.class_names, tuple(map(str, class_names)), len(vectors), where)
+            ]
         try:
             return self._with(class_features=vectors)
         except InputError as error:
@@ -213,7 +252,15 @@ class FeatureSet:
         half : bool, default=False
             Store features in 16 bits: half the size, three digits.
         """
-        names = ("features", "labels", "base_mean", "is_support", "class_features", "class_names", "meta")
+        names = (
+            "features",
+            "labels",
+            "base_mean",
+            "is_support",
+            "class_features",
+            "class_names",
+            "meta",
+        )
         arrays = {name: getattr(self, name) for name in names}
         if half:
             arrays["features"] = self.features.half()
@@ -223,7 +270,11 @@ class FeatureSet:
     @staticmethod
     @checks_arguments
     def load(
-        path: AnyPath, *, label_column: str | None = None, ignore_columns: Sequence[str] = (), unlabelled: bool = False
+        path: AnyPath,
+        *,
+        label_column: str | None = None,
+        ignore_columns: Sequence[str] = (),
+        unlabelled: bool = False,
     ) -> "FeatureSet":
         """Read a feature set from any file that `manyway.files.items.read_items` reads.
 
@@ -257,12 +308,16 @@ class FeatureSet:
             raise InputError(f"{path} has no 'labels'; a feature set needs one label per row.")
         if isinstance(labels, tuple):
             class_names, labels = _numbered(path, labels, class_names)
-        elif contents.columns is not None:  # integers in a table are names, and need not start with 0
+        elif (
+            contents.columns is not None
+        ):  # integers in a table are names, and need not start with 0
             class_names, labels = _numbered(path, tuple(map(str, labels.tolist())), None)
         try:
             more = {"is_support": contents.is_support, "class_features": contents.class_features}
             features = files.as_tensor(contents.features)
-            return FeatureSet(features, labels, class_names, contents.base_mean, contents.meta, **more)
+            return FeatureSet(
+                features, labels, class_names, contents.base_mean, contents.meta, **more
+            )
         except InputError as error:
             raise InputError(f"{path} cannot be used: {error}") from error
 
@@ -272,7 +327,9 @@ def _read_class_features(path: Path) -> tuple[Tensor, tuple[str, ...]]:
     contents = read_contents(path)
     names = contents.class_names if contents.labels is None else files.class_of_row(path, contents)
     if names is None:
-        raise InputError(f"{path} does not say which class each row is of; add 'class_names' or a column of labels.")
+        raise InputError(
+            f"{path} does not say which class each row is of; add 'class_names' or a column of labels."
+        )
     files.refuse_same_classes(names, str(path))
     return files.as_tensor(contents.features), names
 
@@ -281,13 +338,17 @@ def _places(classes: tuple[str, ...], names: tuple[str, ...], n_rows: int, where
     """The row of each class, where row i is of the class ``names[i]``."""
     files.refuse_same_classes(names, where)
     if len(names) != n_rows:
-        raise InputError(f"{where} has {n_rows} rows and {len(names)} class names; give one for each row.")
+        raise InputError(
+            f"{where} has {n_rows} rows and {len(names)} class names; give one for each row."
+        )
     row = {name: i for i, name in enumerate(names)}
     known = set(classes)
     unknown = next((name for name in names if name not in known), None)
     missing = next((name for name in classes if name not in row), None)
     if unknown is not None:
-        raise InputError(f"{where} has the class '{unknown}', which is not among the classes of the feature set.")
+        raise InputError(
+            f"{where} has the class '{unknown}', which is not among the classes of the feature set."
+        )
     if missing is not None:
         raise InputError(f"{where} has no row for the class '{missing}'; give one per class.")
     return [row[name] for name in classes]
@@ -300,17 +361,25 @@ def _numbered(
     present = set(labels)
     if class_names is None:
         numeric = all(name.isascii() and name.isdigit() for name in present)
-        class_names = tuple(sorted(present, key=(lambda name: (int(name), name)) if numeric else None))
+        class_names = tuple(
+            sorted(present, key=(lambda name: (int(name), name)) if numeric else None)
+        )
     number = {name: k for k, name in enumerate(class_names)}
     unknown = present - number.keys()
     if unknown:
-        raise InputError(f"{path} has the label '{min(unknown)}', which is not among its class names.")
+        raise InputError(
+            f"{path} has the label '{min(unknown)}', which is not among its class names."
+        )
     return class_names, np.array([number[name] for name in labels], dtype=np.int64)
 
 
 def _is_list(values: Any) -> bool:
     """Whether there are several values in an order, and not the letters of a text."""
-    return hasattr(values, "__len__") and hasattr(values, "__iter__") and not isinstance(values, str | bytes | Mapping)
+    return (
+        hasattr(values, "__len__")
+        and hasattr(values, "__iter__")
+        and not isinstance(values, str | bytes | Mapping)
+    )
 
 
 def _without_truths(values: Any) -> Any:

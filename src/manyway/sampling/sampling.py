@@ -19,13 +19,28 @@ from manyway.sampling.features import FeatureSet
 from manyway.sampling.spec import TaskSpec
 
 # One number per purpose, so that no two draws of a task share their randomness.
-_WAYS, _EFFECTIVE, _SUPPORT, _QUERY, _SHARES, _K_EFF, _UNKNOWN_CLASSES, _UNKNOWN, _ORDER, _BATCHES = range(10)
-_BLOCK_DRAWS = 1 << 19  # tasks are drawn in blocks of about this many integers: they stay in the cache
+(
+    _WAYS,
+    _EFFECTIVE,
+    _SUPPORT,
+    _QUERY,
+    _SHARES,
+    _K_EFF,
+    _UNKNOWN_CLASSES,
+    _UNKNOWN,
+    _ORDER,
+    _BATCHES,
+) = range(10)
+_BLOCK_DRAWS = (
+    1 << 19
+)  # tasks are drawn in blocks of about this many integers: they stay in the cache
 _BLOCK_DRAWS_GPU = 1 << 26  # on a GPU the cost is in the launches
 
 
 @checks_arguments
-def sample_tasks(features: FeatureSet, spec: TaskSpec, seed: int = 0, start: int = 0, count: int = 1000) -> Tasks:
+def sample_tasks(
+    features: FeatureSet, spec: TaskSpec, seed: int = 0, start: int = 0, count: int = 1000
+) -> Tasks:
     """Tasks start..start+count-1 of the stream that (features, spec, seed) defines.
 
     Task i depends on (features, spec, seed, i) alone. Support and queries never overlap.
@@ -59,7 +74,9 @@ def sample_tasks(features: FeatureSet, spec: TaskSpec, seed: int = 0, start: int
     if len(groups) > 1:
         sizes = [group.n_query for _, group in groups]
         few = f"These tasks have {min(sizes)} to {max(sizes)} queries, because some classes have few samples"
-        raise InputError(f"{few}; lower n_query, or draw them with manyway.sampling.sampling.sample_groups.")
+        raise InputError(
+            f"{few}; lower n_query, or draw them with manyway.sampling.sampling.sample_groups."
+        )
     return groups[0][1]
 
 
@@ -76,11 +93,17 @@ def sample_groups(
     [([0], 8), ([1, 2, 3, 4], 12)]
     """
     if count < 1 or start < 0:
-        raise InputError(f"start is {start} and count {count}; ask for at least one task, numbered from 0.")
+        raise InputError(
+            f"start is {start} and count {count}; ask for at least one task, numbered from 0."
+        )
     strangers = _strangers(features, spec)
     pool = _Pool.of(features, spec)
-    unknown = None if strangers is None else _Pool.of_strangers(strangers, spec, len(features.labels))
-    moderate = features.moderate if strangers is None else features.moderate_with(strangers.features)
+    unknown = (
+        None if strangers is None else _Pool.of_strangers(strangers, spec, len(features.labels))
+    )
+    moderate = (
+        features.moderate if strangers is None else features.moderate_with(strangers.features)
+    )
     table, base_mean, class_table = moderate
     n_ways = spec.ways(features.n_classes)
     per_task = n_ways * (spec.shots or 1) + spec.n_known + spec.n_unknown
@@ -88,18 +111,30 @@ def sample_groups(
     block = max(1, (_BLOCK_DRAWS_GPU if device.type == "cuda" else _BLOCK_DRAWS) // per_task)
 
     def draw(first: int) -> _Drawn:
-        return _draw(pool, unknown, spec, seed, torch.arange(first, min(first + block, start + count), device=device))
+        return _draw(
+            pool,
+            unknown,
+            spec,
+            seed,
+            torch.arange(first, min(first + block, start + count), device=device),
+        )
 
     firsts = range(start, start + count, block)
-    drawn = _Drawn.joined(side_by_side(draw, firsts) if device.type == "cpu" else list(map(draw, firsts)))
+    drawn = _Drawn.joined(
+        side_by_side(draw, firsts) if device.type == "cpu" else list(map(draw, firsts))
+    )
     n_rows = count * spec.n_batches
     if spec.shots is None:
         support = pool.given.expand(n_rows, -1)
         support_labels = features.labels[pool.given].expand(n_rows, -1)
     else:
-        support_labels = torch.arange(n_ways, device=device).repeat_interleave(spec.shots).expand(n_rows, -1)
+        support_labels = (
+            torch.arange(n_ways, device=device).repeat_interleave(spec.shots).expand(n_rows, -1)
+        )
         # Without shots no class has a row.
-        support = support_labels if drawn.support is None else _repeated(drawn.support, spec.n_batches)
+        support = (
+            support_labels if drawn.support is None else _repeated(drawn.support, spec.n_batches)
+        )
     query, labels = (rows.view(n_rows, -1) for rows in (drawn.query, drawn.query_labels))
     classes = None if drawn.classes is None else _repeated(drawn.classes, spec.n_batches)
     tasks = Tasks(table, support, support_labels, table, query, n_ways, labels, classes, base_mean)
@@ -111,7 +146,10 @@ def sample_groups(
     if drawn.sizes is None:
         return [(everything, tasks)]
     sizes = drawn.sizes.cpu()
-    return [(everything[sizes == size], _part(tasks, sizes == size, size)) for size in sorted(set(sizes.tolist()))]
+    return [
+        (everything[sizes == size], _part(tasks, sizes == size, size))
+        for size in sorted(set(sizes.tolist()))
+    ]
 
 
 def _repeated(rows: Tensor, times: int) -> Tensor:
@@ -121,9 +159,16 @@ def _repeated(rows: Tensor, times: int) -> Tensor:
 def _part(tasks: Tasks, which: Tensor, n_query: int) -> Tasks:
     """Some of the tasks, with their first queries."""
     part = tasks[which.to(tasks.device)]
-    of_queries = {name: getattr(part, name) for name in ("query_index", "query_labels", "unknown_labels")}
-    changed: dict[str, Any] = {name: value[:, :n_query] for name, value in of_queries.items() if value is not None}
-    for name in ("support_labels", *(("support_index",) if tasks.shared_support else ())):  # the same in every task
+    of_queries = {
+        name: getattr(part, name) for name in ("query_index", "query_labels", "unknown_labels")
+    }
+    changed: dict[str, Any] = {
+        name: value[:, :n_query] for name, value in of_queries.items() if value is not None
+    }
+    for name in (
+        "support_labels",
+        *(("support_index",) if tasks.shared_support else ()),
+    ):  # the same in every task
         changed[name] = getattr(tasks, name)[:1].expand(len(part), -1)
     return replace(part, **changed)
 
@@ -136,7 +181,9 @@ class _Drawn(NamedTuple):
     query_labels: Tensor  # [t, q], -1 for unknown queries
     classes: Tensor | None  # [t, k]; None where all classes are in the task
     unknown_labels: Tensor | None  # [t, q] the class of each unknown query; -1 for the others
-    sizes: Tensor | None  # [t] the number of queries, where tasks differ: those after them mean nothing
+    sizes: (
+        Tensor | None
+    )  # [t] the number of queries, where tasks differ: those after them mean nothing
 
     @staticmethod
     def joined(parts: "list[_Drawn]") -> "_Drawn":
@@ -161,11 +208,17 @@ class _Pool(NamedTuple):
         given = everyone[:0]
         if spec.shots is None:
             if features.is_support is None:
-                raise InputError("shots is None, but this feature set has no given support; set shots or is_support.")
+                raise InputError(
+                    "shots is None, but this feature set has no given support; set shots or is_support."
+                )
             if spec.n_ways is not None:
-                raise InputError("A given support goes with all classes; leave n_ways out when shots is None.")
+                raise InputError(
+                    "A given support goes with all classes; leave n_ways out when shots is None."
+                )
             if spec.n_unknown and spec.unknown_from is None:
-                raise InputError("A given support goes with all classes; unknown queries then need unknown_from.")
+                raise InputError(
+                    "A given support goes with all classes; unknown queries then need unknown_from."
+                )
             given, everyone = everyone[features.is_support], everyone[~features.is_support]
             given = given[labels[given].argsort(stable=True)]
             bare = torch.bincount(labels[given], minlength=features.n_classes) == 0
@@ -191,7 +244,9 @@ def _strangers(features: FeatureSet, spec: TaskSpec) -> FeatureSet | None:
     if spec.unknown_from is None:
         return None
     if not isinstance(spec.unknown_from, FeatureSet):
-        raise InputError(f"unknown_from is {spec.unknown_from!r}; give a FeatureSet (only suites name it by a key).")
+        raise InputError(
+            f"unknown_from is {spec.unknown_from!r}; give a FeatureSet (only suites name it by a key)."
+        )
     strangers = spec.unknown_from.to(features.features.device, features.features.dtype)
     ours, theirs = features.features.shape[1], strangers.features.shape[1]
     if ours != theirs:
@@ -206,15 +261,23 @@ def _check_possible(features: FeatureSet, spec: TaskSpec, sizes: Tensor) -> None
     if features.n_classes < 2:
         raise InputError("The feature set has one class only; there is nothing to choose between.")
     if n_ways < 2:
-        raise InputError(f"The feature set has {features.n_classes} classes, too few to leave some out as unknown.")
+        raise InputError(
+            f"The feature set has {features.n_classes} classes, too few to leave some out as unknown."
+        )
     if n_ways > features.n_classes:
-        raise InputError(f"n_ways is {n_ways} but the feature set has {features.n_classes} classes.")
+        raise InputError(
+            f"n_ways is {n_ways} but the feature set has {features.n_classes} classes."
+        )
     if spec.most_k_eff > n_ways:
-        raise InputError(f"k_eff is {spec.most_k_eff} but a task has only {n_ways} classes; lower k_eff.")
+        raise InputError(
+            f"k_eff is {spec.most_k_eff} but a task has only {n_ways} classes; lower k_eff."
+        )
     if spec.n_unknown and spec.unknown_from is None:
         _check_unknown(spec, sizes, features.n_classes - n_ways, "outside the task there are")
     if spec.shots == 0 and features.class_features is None:
-        raise InputError("shots is 0, but this feature set has no class features; ask for at least one shot.")
+        raise InputError(
+            "shots is 0, but this feature set has no class features; ask for at least one shot."
+        )
     shots = spec.shots or 0
     each = spec.n_query // spec.most_k_eff if spec.sampling == "balanced" else int(spec.is_ragged)
     smallest = int(sizes.argmin())
@@ -225,7 +288,9 @@ def _check_possible(features: FeatureSet, spec: TaskSpec, sizes: Tensor) -> None
     left = int((sizes - shots).sort().values[: spec.most_k_eff].sum())
     if left < spec.n_known and not spec.is_ragged:
         batches = "" if spec.n_batches == 1 else f" in {spec.n_batches} batches"
-        few = f"{left} samples left after {shots} shots, fewer than n_query = {spec.n_query}{batches}"
+        few = (
+            f"{left} samples left after {shots} shots, fewer than n_query = {spec.n_query}{batches}"
+        )
         hint = "lower n_query or shots, or raise k_eff"
         raise InputError(f"The {spec.most_k_eff} smallest classes have {few}; {hint}.")
 
@@ -235,7 +300,9 @@ def _check_unknown(spec: TaskSpec, sizes: Tensor, n_classes: int, where: str) ->
     if n_classes < (spec.unknown_classes or 1):
         hint = "lower unknown_classes or n_ways, or give unknown_from"
         asked = spec.unknown_classes or 1
-        raise InputError(f"The unknown queries come from {asked} classes, but {where} {n_classes}; {hint}.")
+        raise InputError(
+            f"The unknown queries come from {asked} classes, but {where} {n_classes}; {hint}."
+        )
     n_drawn = spec.unknown_classes or n_classes
     n_samples = int(sizes.sort().values[:n_drawn].sum())
     if n_samples < spec.n_unknown:
@@ -251,7 +318,9 @@ def _draw(pool: _Pool, unknown: _Pool | None, spec: TaskSpec, seed: int, tasks: 
     ways = torch.arange(n_all, device=tasks.device).expand(len(tasks), -1)
     if spec.n_ways is not None or n_ways < n_all:
         total = torch.tensor(n_all, device=tasks.device)
-        ways = classes = _subset(draws.keys(seed, _WAYS, tasks), n_ways, total, ordered=True)  # [t, k]
+        ways = classes = _subset(
+            draws.keys(seed, _WAYS, tasks), n_ways, total, ordered=True
+        )  # [t, k]
     sizes, first = pool.sizes[ways], pool.first[ways]  # [t, k]
 
     support = None
@@ -264,7 +333,9 @@ def _draw(pool: _Pool, unknown: _Pool | None, spec: TaskSpec, seed: int, tasks: 
     effective, use = _effective(spec, seed, tasks, n_ways)
     left = sizes.gather(1, effective) - shots  # [t, e] samples that can still be queries
     left = left if use is None else left * use
-    labels, place = _query_places(spec, seed, tasks, left)  # [t, q]: which effective class, which of its left samples
+    labels, place = _query_places(
+        spec, seed, tasks, left
+    )  # [t, q]: which effective class, which of its left samples
     if spec.n_batches > 1:
         order = _order_in_stream(spec, seed, tasks, labels)
         labels, place = labels.gather(1, order), place.gather(1, order)
@@ -273,19 +344,25 @@ def _draw(pool: _Pool, unknown: _Pool | None, spec: TaskSpec, seed: int, tasks: 
         # The n-th sample that is not in the support: step over each support place at or below it. Places are sorted,
         # so the i-th of them is stepped over when it is at most n + i.
         of_query = taken.gather(1, query_labels.unsqueeze(-1).expand(-1, -1, shots))
-        place = place + (of_query - torch.arange(shots, device=tasks.device) <= place.unsqueeze(-1)).sum(-1)
+        place = place + (
+            of_query - torch.arange(shots, device=tasks.device) <= place.unsqueeze(-1)
+        ).sum(-1)
     # Where tasks differ in size, columns after a task's own hold any row; it must be one that exists.
     query = pool.rows[(first.gather(1, query_labels) + place).clamp_max(len(pool.rows) - 1)]
     n_queries = left.sum(1).clamp_max(spec.n_query) + spec.n_unknown if spec.is_ragged else None
     if not spec.n_unknown:
         return _Drawn(support, query, query_labels, classes, None, n_queries)
-    rows, of_class = _draw_unknown(pool if unknown is None else unknown, None if unknown else ways, spec, seed, tasks)
+    rows, of_class = _draw_unknown(
+        pool if unknown is None else unknown, None if unknown else ways, spec, seed, tasks
+    )
     truth = torch.cat([torch.full_like(rows, -1), query_labels], 1)
     of_class = torch.cat([of_class, torch.full_like(query, -1)], 1)
     return _Drawn(support, torch.cat([rows, query], 1), truth, classes, of_class, n_queries)
 
 
-def _effective(spec: TaskSpec, seed: int, tasks: Tensor, n_ways: int) -> tuple[Tensor, Tensor | None]:
+def _effective(
+    spec: TaskSpec, seed: int, tasks: Tensor, n_ways: int
+) -> tuple[Tensor, Tensor | None]:
     """The classes of a task that queries come from [t, e]; where their number differs, which of them to use."""
     key, total = draws.keys(seed, _EFFECTIVE, tasks), torch.tensor(n_ways, device=tasks.device)
     if not spec.is_ragged:
@@ -296,7 +373,9 @@ def _effective(spec: TaskSpec, seed: int, tasks: Tensor, n_ways: int) -> tuple[T
     return effective, torch.arange(spec.most_k_eff, device=tasks.device) < k_eff.unsqueeze(-1)
 
 
-def _draw_unknown(pool: _Pool, ways: Tensor | None, spec: TaskSpec, seed: int, tasks: Tensor) -> tuple[Tensor, Tensor]:
+def _draw_unknown(
+    pool: _Pool, ways: Tensor | None, spec: TaskSpec, seed: int, tasks: Tensor
+) -> tuple[Tensor, Tensor]:
     """Rows and classes [t, n_unknown] of queries from any class of the pool but those in ``ways`` [t, k]."""
     classes = torch.arange(len(pool.sizes), device=tasks.device).expand(len(tasks), -1)
     if ways is not None:
@@ -311,7 +390,9 @@ def _draw_unknown(pool: _Pool, ways: Tensor | None, spec: TaskSpec, seed: int, t
     return pool.rows[pool.first[of_class] + place], of_class
 
 
-def _subset(key: Tensor, size: int, total: Tensor, wanted: Tensor | None = None, *, ordered: bool = False) -> Tensor:
+def _subset(
+    key: Tensor, size: int, total: Tensor, wanted: Tensor | None = None, *, ordered: bool = False
+) -> Tensor:
     """``draws.subset``, by fused code where there is some: the integers are the same."""
     if fused(key):
         from manyway.core.kernels.subset import MAX_SIZE, subset
@@ -321,13 +402,17 @@ def _subset(key: Tensor, size: int, total: Tensor, wanted: Tensor | None = None,
     return draws.subset(key, size, total, wanted, ordered=ordered)
 
 
-def _from_all(key: Tensor, n_items: int, left: Tensor, wanted: Tensor | None = None) -> tuple[Tensor, Tensor]:
+def _from_all(
+    key: Tensor, n_items: int, left: Tensor, wanted: Tensor | None = None
+) -> tuple[Tensor, Tensor]:
     """Draw from all samples of some classes together: which class [t, n], and which of its samples.
 
     ``left`` [t, e] is the number of samples of each class. With ``wanted`` [t], only so many draws are meaningful.
     """
     ends = left.cumsum(1)
-    drawn = _subset(key, n_items, ends[:, -1], wanted).contiguous()  # [t, n] of all left samples together
+    drawn = _subset(
+        key, n_items, ends[:, -1], wanted
+    ).contiguous()  # [t, n] of all left samples together
     drawn = drawn if wanted is None else drawn.clamp_max(ends[:, -1:] - 1)
     labels = torch.searchsorted(ends, drawn, right=True)
     return labels, drawn - (ends - left).gather(1, labels)
@@ -360,10 +445,14 @@ def _order_in_stream(spec: TaskSpec, seed: int, tasks: Tensor, labels: Tensor) -
     in float64, as the counts of Dirichlet proportions are.
     """
     device, tasks, labels = labels.device, tasks.cpu(), labels.cpu()
-    item = draws.mix(draws.keys(seed, _ORDER, tasks).unsqueeze(-1) ^ draws.mix(torch.arange(labels.shape[1])))
+    item = draws.mix(
+        draws.keys(seed, _ORDER, tasks).unsqueeze(-1) ^ draws.mix(torch.arange(labels.shape[1]))
+    )
     arrival = draws.uniform(item, 0)
     if spec.gamma is not None:
-        key = draws.keys(seed, _BATCHES, tasks).unsqueeze(-1) ^ draws.mix(torch.arange(spec.most_k_eff))
+        key = draws.keys(seed, _BATCHES, tasks).unsqueeze(-1) ^ draws.mix(
+            torch.arange(spec.most_k_eff)
+        )
         arrival = arrival + _batch_drawn(spec, draws.mix(key), labels, draws.uniform(item, 1))
     return arrival.argsort(dim=1, stable=True).to(device)
 
@@ -373,7 +462,9 @@ def _batch_drawn(spec: TaskSpec, key: Tensor, labels: Tensor, at: Tensor) -> Ten
     if not spec.gamma:
         return draws.uniform(key, 0).argsort(1).argsort(1).gather(1, labels)
     batches = torch.arange(spec.n_batches)
-    shares = _log_gamma(draws.mix(key.unsqueeze(-1) ^ draws.mix(batches)), spec.gamma).softmax(-1)  # [t, e, b]
+    shares = _log_gamma(draws.mix(key.unsqueeze(-1) ^ draws.mix(batches)), spec.gamma).softmax(
+        -1
+    )  # [t, e, b]
     # One ascending sequence per task: the cumulated proportions of class e lie between e and e + 1.
     ends = (shares.cumsum(-1) + torch.arange(spec.most_k_eff).view(1, -1, 1)).flatten(1)
     found = torch.searchsorted(ends, labels + at, right=True) - labels * spec.n_batches
@@ -390,7 +481,9 @@ def _dirichlet_counts(key: Tensor, left: Tensor, spec: TaskSpec) -> Tensor:
     key, left = key.cpu(), left.cpu()
     of_class = draws.mix(key.unsqueeze(-1) ^ draws.mix(torch.arange(left.shape[1])))
     alpha = 1.0 if spec.alpha is None else spec.alpha
-    shares = torch.from_numpy(gammaincinv(alpha, draws.uniform(of_class, 0).numpy()))  # Gamma(α, 1), by inversion
+    shares = torch.from_numpy(
+        gammaincinv(alpha, draws.uniform(of_class, 0).numpy())
+    )  # Gamma(α, 1), by inversion
     shares = shares / shares.amax(1, keepdim=True).clamp_min(1e-300)  # their sum must not overflow
     counts = torch.zeros_like(left)
     # What a class lacks is taken from the others in the same proportions; each round exhausts at least one class.
@@ -407,7 +500,9 @@ def _dirichlet_counts(key: Tensor, left: Tensor, spec: TaskSpec) -> Tensor:
 
 def _largest_remainder(weights: Tensor, total: Tensor) -> Tensor:
     """Integers [t, e] in proportion to the weights, adding up to total [t, 1]; the largest fractions are rounded up."""
-    exact = weights / weights.sum(1, keepdim=True).clamp_min(1e-300) * total  # nothing is left where all weights are 0
+    exact = (
+        weights / weights.sum(1, keepdim=True).clamp_min(1e-300) * total
+    )  # nothing is left where all weights are 0
     floor = exact.floor()
     rest = total - floor.sum(1, keepdim=True).long()
     rank = (exact - floor).argsort(dim=1, descending=True, stable=True).argsort(dim=1)
@@ -421,4 +516,6 @@ def _log_gamma(key: Tensor, alpha: float) -> Tensor:
     """
     uniform = draws.uniform(key, 0)
     drawn = torch.from_numpy(gammaincinv(alpha, uniform.numpy()))
-    return torch.where(drawn > 1e-290, drawn.log(), (uniform.log() + float(gammaln(alpha + 1))) / alpha)
+    return torch.where(
+        drawn > 1e-290, drawn.log(), (uniform.log() + float(gammaln(alpha + 1))) / alpha
+    )

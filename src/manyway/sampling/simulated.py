@@ -18,7 +18,12 @@ from manyway.errors import InputError, nearest
 from manyway.sampling.features import FeatureSet
 
 _PER_CLASS = 120  # rows
-_TABLES = {"iris": "load_iris", "wine": "load_wine", "cancer": "load_breast_cancer", "digits": "load_digits"}
+_TABLES = {
+    "iris": "load_iris",
+    "wine": "load_wine",
+    "cancer": "load_breast_cancer",
+    "digits": "load_digits",
+}
 
 
 class Simulation(NamedTuple):
@@ -37,8 +42,12 @@ class Simulation(NamedTuple):
     examples: Sequence[int] = ()  # of each class, where the support is given
 
 
-_DATA: dict[str, list[Any]] = json.loads((resources.files("manyway.sampling") / "simulated.json").read_text("utf-8"))
-SIMULATIONS: Mapping[str, Simulation] = {name: Simulation(*values) for name, values in _DATA.items()}
+_DATA: dict[str, list[Any]] = json.loads(
+    (resources.files("manyway.sampling") / "simulated.json").read_text("utf-8")
+)
+SIMULATIONS: Mapping[str, Simulation] = {
+    name: Simulation(*values) for name, values in _DATA.items()
+}
 
 
 def simulated(name: str) -> FeatureSet:
@@ -89,5 +98,7 @@ def sklearn_table(name: str) -> FeatureSet:
     if base not in _TABLES or change not in ("", "standard"):
         raise InputError(f"There is no table '{name}' of scikit-learn; {nearest(base, _TABLES)}")
     features, labels = getattr(datasets, _TABLES[base])(return_X_y=True)
-    features = (features - features.mean(0)) / np.maximum(features.std(0), 1e-9) if change else features
+    features = (
+        (features - features.mean(0)) / np.maximum(features.std(0), 1e-9) if change else features
+    )
     return FeatureSet(features.astype(np.float32), labels)

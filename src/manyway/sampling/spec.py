@@ -14,7 +14,17 @@ if TYPE_CHECKING:
     from manyway.sampling.features import FeatureSet
 
 Sampling = Literal["uniform", "balanced", "dirichlet"]
-Reviewer = Literal["fixed", "appended", "known", "uherding", "badge", "typiclust", "probcover", "dropquery", "falcun"]
+Reviewer = Literal[
+    "fixed",
+    "appended",
+    "known",
+    "uherding",
+    "badge",
+    "typiclust",
+    "probcover",
+    "dropquery",
+    "falcun",
+]
 _MAY_BE_NONE = ("shots", "n_ways", "unknown_classes")
 
 
@@ -87,51 +97,93 @@ class TaskSpec:
     def __post_init__(self) -> None:
         if isinstance(self.k_eff, list):
             object.__setattr__(self, "k_eff", tuple(self.k_eff))
-        for name in ("shots", "n_query", "n_ways", "n_unknown", "unknown_classes", "n_batches", "n_answers"):
+        for name in (
+            "shots",
+            "n_query",
+            "n_ways",
+            "n_unknown",
+            "unknown_classes",
+            "n_batches",
+            "n_answers",
+        ):
             value = getattr(self, name)
             if not _is_integer(value) and not (value is None and name in _MAY_BE_NONE):
                 raise InputError(f"{name} is {shown(value)}; it must be an integer.")
         if not _is_integer(self.k_eff) and not (
-            isinstance(self.k_eff, tuple) and len(self.k_eff) == 2 and all(map(_is_integer, self.k_eff))
+            isinstance(self.k_eff, tuple)
+            and len(self.k_eff) == 2
+            and all(map(_is_integer, self.k_eff))
         ):
-            raise InputError(f"k_eff is {shown(self.k_eff)}; it must be an integer, or a range (least, most).")
+            raise InputError(
+                f"k_eff is {shown(self.k_eff)}; it must be an integer, or a range (least, most)."
+            )
         for name in ("alpha", "gamma"):
             value = getattr(self, name)
             if value is not None and not (isinstance(value, Real) and not isinstance(value, bool)):
                 raise InputError(f"{name} is {shown(value)}; it must be a number.")
         if self.shots is not None and self.shots < 0:
-            raise InputError(f"shots is {self.shots}; it must be 0 (classes known by their features alone) or more.")
+            raise InputError(
+                f"shots is {self.shots}; it must be 0 (classes known by their features alone) or more."
+            )
         if self.least_k_eff < 1 or self.n_query < 1:
-            raise InputError(f"k_eff is {self.k_eff} and n_query {self.n_query}; both must be at least 1.")
+            raise InputError(
+                f"k_eff is {self.k_eff} and n_query {self.n_query}; both must be at least 1."
+            )
         if self.least_k_eff > self.most_k_eff:
-            raise InputError(f"k_eff is the range {self.k_eff}; its first number must not exceed its second.")
+            raise InputError(
+                f"k_eff is the range {self.k_eff}; its first number must not exceed its second."
+            )
         if self.n_ways is not None and self.n_ways < 2:
-            raise InputError(f"n_ways is {self.n_ways}; a task needs at least two classes to choose between.")
+            raise InputError(
+                f"n_ways is {self.n_ways}; a task needs at least two classes to choose between."
+            )
         if not fits(self.sampling, Sampling):
-            raise InputError(f"sampling is {shown(self.sampling)}; choose uniform, balanced or dirichlet.")
-        if self.alpha is not None and (self.sampling != "dirichlet" or not (isfinite(self.alpha) and self.alpha > 0)):
-            raise InputError("alpha is the parameter of sampling='dirichlet', positive and finite; else leave it out.")
+            raise InputError(
+                f"sampling is {shown(self.sampling)}; choose uniform, balanced or dirichlet."
+            )
+        if self.alpha is not None and (
+            self.sampling != "dirichlet" or not (isfinite(self.alpha) and self.alpha > 0)
+        ):
+            raise InputError(
+                "alpha is the parameter of sampling='dirichlet', positive and finite; else leave it out."
+            )
         if self.sampling == "balanced" and not self.is_ragged and self.n_query % self.most_k_eff:
-            raise InputError(f"n_query = {self.n_query} cannot be shared equally by k_eff = {self.k_eff} classes.")
+            raise InputError(
+                f"n_query = {self.n_query} cannot be shared equally by k_eff = {self.k_eff} classes."
+            )
         # Unknown queries.
         if self.n_unknown < 0:
             raise InputError(f"n_unknown is {self.n_unknown}; it must not be negative.")
         if self.unknown_classes is not None and self.unknown_classes < 1:
             raise InputError(f"unknown_classes is {self.unknown_classes}; it must be at least 1.")
-        if not self.n_unknown and (self.unknown_classes is not None or self.unknown_from is not None):
-            raise InputError("unknown_classes and unknown_from go with n_unknown, the number of unknown queries.")
+        if not self.n_unknown and (
+            self.unknown_classes is not None or self.unknown_from is not None
+        ):
+            raise InputError(
+                "unknown_classes and unknown_from go with n_unknown, the number of unknown queries."
+            )
         # Streams of batches.
         if self.n_batches < 1:
             raise InputError(f"n_batches is {self.n_batches}; it must be at least 1.")
-        if self.gamma is not None and (self.n_batches == 1 or not (isfinite(self.gamma) and self.gamma >= 0)):
-            raise InputError("gamma goes with n_batches above 1; it must be finite and not negative.")
+        if self.gamma is not None and (
+            self.n_batches == 1 or not (isfinite(self.gamma) and self.gamma >= 0)
+        ):
+            raise InputError(
+                "gamma goes with n_batches above 1; it must be finite and not negative."
+            )
         if self.sampling != "uniform" and (self.is_ragged or self.n_batches > 1):
-            raise InputError("A range of k_eff and a stream (n_batches) go with sampling='uniform' only.")
+            raise InputError(
+                "A range of k_eff and a stream (n_batches) go with sampling='uniform' only."
+            )
         if self.n_batches > 1 and (self.is_ragged or self.n_unknown):
-            raise InputError("A stream (n_batches) goes with one k_eff and without unknown queries.")
+            raise InputError(
+                "A stream (n_batches) goes with one k_eff and without unknown queries."
+            )
         # A person who answers.
         if not fits(self.reviewer, Reviewer | None):
-            raise InputError(f"reviewer is {shown(self.reviewer)}; choose {', '.join(get_args(Reviewer))} or None.")
+            raise InputError(
+                f"reviewer is {shown(self.reviewer)}; choose {', '.join(get_args(Reviewer))} or None."
+            )
         if not 0 <= self.n_answers <= self.n_query:
             most = f"{self.n_query}, the number of queries"
             raise InputError(f"n_answers is {self.n_answers}; it must be from 0 to {most}.")
@@ -187,9 +239,13 @@ class TaskSpec:
 
     def __repr__(self) -> str:
         values = {field.name: getattr(self, field.name) for field in fields(self)}
-        shown = {name: value for name, value in values.items() if name in ("shots", "k_eff", "n_query")}
+        shown = {
+            name: value for name, value in values.items() if name in ("shots", "k_eff", "n_query")
+        }
         shown |= {name: value for name, value in values.items() if value != DEFAULTS[name]}
-        return f"TaskSpec({', '.join(f'{name}={shown[name]!r}' for name in values if name in shown)})"
+        return (
+            f"TaskSpec({', '.join(f'{name}={shown[name]!r}' for name in values if name in shown)})"
+        )
 
 
 DEFAULTS: dict[str, Any] = {field.name: field.default for field in fields(TaskSpec)}

@@ -69,7 +69,11 @@ class Trained(NamedTuple):
 def best_epoch(history: Sequence[EpochResult]) -> EpochResult:
     """The first epoch of the highest validation accuracy; without validation the last epoch."""
     validated = [result for result in history if result.val_accuracy is not None]
-    return max(validated, key=lambda result: (result.val_accuracy or 0.0, -result.epoch), default=history[-1])
+    return max(
+        validated,
+        key=lambda result: (result.val_accuracy or 0.0, -result.epoch),
+        default=history[-1],
+    )
 
 
 def train(
@@ -96,13 +100,23 @@ def train(
     device, reporter = torch.device(device), reporter or Reporter()
     world, rank = _world()
     if recipe.batch % world:
-        raise InputError(f"A batch of {recipe.batch} cannot be divided equally among {world} processes.")
+        raise InputError(
+            f"A batch of {recipe.batch} cannot be divided equally among {world} processes."
+        )
     if len(base) < recipe.batch:
-        raise InputError(f"There are {len(base)} base images, fewer than one batch of {recipe.batch}.")
+        raise InputError(
+            f"There are {len(base)} base images, fewer than one batch of {recipe.batch}."
+        )
     if network.n_outputs != base.n_classes:
-        raise InputError(f"The network gives {network.n_outputs} scores; there are {base.n_classes} classes.")
-    if val is not None and (val.n_classes < 5 or int(val.labels.bincount(minlength=val.n_classes).min()) < 2):
-        raise InputError("Validation uses 5-way 1-shot tasks: give at least five classes of at least two images each.")
+        raise InputError(
+            f"The network gives {network.n_outputs} scores; there are {base.n_classes} classes."
+        )
+    if val is not None and (
+        val.n_classes < 5 or int(val.labels.bincount(minlength=val.n_classes).min()) < 2
+    ):
+        raise InputError(
+            "Validation uses 5-way 1-shot tasks: give at least five classes of at least two images each."
+        )
     description = {**(meta or {}), "recipe": recipe.to_meta(), "preprocess": preprocess.to_meta()}
     description |= {"class_names": list(base.class_names)}
 
@@ -112,21 +126,34 @@ def train(
         network.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
     module: nn.Module = network
     if world > 1:
-        if device.type != "cuda" and any(isinstance(layer, nn.BatchNorm2d) for layer in network.modules()):
-            raise InputError("Several processes train on GPUs only; one process uses all cores of a CPU.")
+        if device.type != "cuda" and any(
+            isinstance(layer, nn.BatchNorm2d) for layer in network.modules()
+        ):
+            raise InputError(
+                "Several processes train on GPUs only; one process uses all cores of a CPU."
+            )
         # Statistics of the global batch: n processes on n parts compute what one computes on the whole.
-        module = nn.parallel.DistributedDataParallel(nn.SyncBatchNorm.convert_sync_batchnorm(network))  # type: ignore[no-untyped-call]
+        synchronised = nn.SyncBatchNorm.convert_sync_batchnorm(network)  # type: ignore[no-untyped-call]
+        module = nn.parallel.DistributedDataParallel(synchronised)
     optimizer = _optimizer(network, recipe)
     history = _resume(folder, network, optimizer, description)
     best = _best_weights(folder, network, description, resumed=bool(history))
     for epoch in range(len(history) + 1, recipe.epochs + 1):
-        loss, accuracy = _run_epoch(module, optimizer, base, recipe, preprocess, epoch, reporter.step)
+        loss, accuracy = _run_epoch(
+            module, optimizer, base, recipe, preprocess, epoch, reporter.step
+        )
         checked = recipe.checks(epoch)
-        val_accuracy = _from_first(_validate, network, val, recipe, preprocess) if val is not None and checked else None
+        val_accuracy = (
+            _from_first(_validate, network, val, recipe, preprocess)
+            if val is not None and checked
+            else None
+        )
         result = EpochResult(epoch, learning_rate(recipe, epoch - 1), loss, accuracy, val_accuracy)
         history.append(result)
         if checked and (val_accuracy is None or best_epoch(history) is result):
-            best = {name: tensor.detach().cpu().clone() for name, tensor in network.state_dict().items()}
+            best = {
+                name: tensor.detach().cpu().clone() for name, tensor in network.state_dict().items()
+            }
             if folder is not None and rank == 0:
                 save_checkpoint(folder / BEST, best, {**description, "epoch": epoch})
         if checked and folder is not None and rank == 0:
@@ -138,18 +165,28 @@ def train(
     base_mean = encode_images(network, base.images, preprocess).mean(0)
     chosen = best_epoch(history)
     if folder is not None and rank == 0:
-        save_checkpoint(folder / BEST, {**best, "base_mean": base_mean}, {**description, "epoch": chosen.epoch})
+        save_checkpoint(
+            folder / BEST, {**best, "base_mean": base_mean}, {**description, "epoch": chosen.epoch}
+        )
     return Trained(network, base_mean, tuple(history), chosen)
 
 
 def _optimizer(network: nn.Module, recipe: Recipe) -> Optimizer:
     if recipe.optimizer == "adamw":
         return torch.optim.AdamW(network.parameters(), recipe.lr, weight_decay=recipe.weight_decay)
-    return torch.optim.SGD(network.parameters(), recipe.lr, momentum=recipe.momentum, weight_decay=recipe.weight_decay)
+    return torch.optim.SGD(
+        network.parameters(), recipe.lr, momentum=recipe.momentum, weight_decay=recipe.weight_decay
+    )
 
 
 def _run_epoch(
-    net: nn.Module, optimizer: Optimizer, base: ImageSet, recipe: Recipe, prepare: Preprocess, epoch: int, on_step: Step
+    net: nn.Module,
+    optimizer: Optimizer,
+    base: ImageSet,
+    recipe: Recipe,
+    prepare: Preprocess,
+    epoch: int,
+    on_step: Step,
 ) -> tuple[float, float]:
     """One pass over the images; returns the mean loss and the accuracy on the augmented images."""
     world, rank = _world()
@@ -183,20 +220,30 @@ def _run_epoch(
 
 def _validate(network: Backbone, val: ImageSet, recipe: Recipe, preprocess: Preprocess) -> float:
     """Accuracy of the nearest prototype on 5-way 1-shot tasks of the validation classes."""
-    features = FeatureSet(encode_images(network, val.images, preprocess, fast=True), val.labels, val.class_names)
+    features = FeatureSet(
+        encode_images(network, val.images, preprocess, fast=True), val.labels, val.class_names
+    )
     fewest = int(features.counts.min())
-    spec = TaskSpec(shots=1, k_eff=5, n_ways=5, n_query=5 * min(15, fewest - 1), sampling="balanced")
-    return float(evaluate("simpleshot", features, spec, n_tasks=recipe.val_tasks, seed=recipe.seed).accuracy)
+    spec = TaskSpec(
+        shots=1, k_eff=5, n_ways=5, n_query=5 * min(15, fewest - 1), sampling="balanced"
+    )
+    return float(
+        evaluate("simpleshot", features, spec, n_tasks=recipe.val_tasks, seed=recipe.seed).accuracy
+    )
 
 
-def _save_last(path: Path, description: Settings, history: Sequence[EpochResult], **parts: Any) -> None:
+def _save_last(
+    path: Path, description: Settings, history: Sequence[EpochResult], **parts: Any
+) -> None:
     """Save everything that the next epoch depends on."""
     state = {"description": description, "history": [asdict(result) for result in history]}
     with atomic_write(path) as temporary, temporary.open("wb") as file:
         torch.save({**state, **{name: part.state_dict() for name, part in parts.items()}}, file)
 
 
-def _resume(folder: Path | None, network: Backbone, optimizer: Optimizer, description: Settings) -> list[EpochResult]:
+def _resume(
+    folder: Path | None, network: Backbone, optimizer: Optimizer, description: Settings
+) -> list[EpochResult]:
     """Restore network and optimizer after the last saved epoch; returns the history (empty for a new run)."""
     if folder is None or not (folder / LAST).exists():
         return []
@@ -209,10 +256,14 @@ def _resume(folder: Path | None, network: Backbone, optimizer: Optimizer, descri
             optimizer.load_state_dict(state["optimizer"])
     except Exception as error:  # damaged files raise exceptions of many types
         hint = "train again with `restart` or in another folder"
-        raise InputError(f"{folder / LAST} is not the state of a run ({one_line(error)}); {hint}.") from error
+        raise InputError(
+            f"{folder / LAST} is not the state of a run ({one_line(error)}); {hint}."
+        ) from error
     if changed:
         which = " and ".join(changed)
-        raise InputError(f"{folder} holds a run with another {which}; choose another folder or the same settings.")
+        raise InputError(
+            f"{folder} holds a run with another {which}; choose another folder or the same settings."
+        )
     return history
 
 
@@ -222,7 +273,9 @@ def _differences(saved: Mapping[str, Any], description: dict[str, Any]) -> list[
     return [key for key in now if then.get(key) != now[key]]
 
 
-def _best_weights(folder: Path | None, network: Backbone, description: Settings, *, resumed: bool) -> dict[str, Tensor]:
+def _best_weights(
+    folder: Path | None, network: Backbone, description: Settings, *, resumed: bool
+) -> dict[str, Tensor]:
     """The weights of the best epoch so far. A file of another run is not written over."""
     if folder is not None and (folder / BEST).exists():
         checkpoint = read_checkpoint(folder / BEST)
@@ -230,9 +283,13 @@ def _best_weights(folder: Path | None, network: Backbone, description: Settings,
             hint = "choose another folder or use `restart`"
             raise InputError(f"{folder / BEST} is of another run and would be replaced; {hint}.")
         if resumed:
-            tensors = {name: tensor for name, tensor in checkpoint.tensors.items() if name != "base_mean"}
+            tensors = {
+                name: tensor for name, tensor in checkpoint.tensors.items() if name != "base_mean"
+            }
             if _shapes(tensors) != _shapes(network.state_dict()):
-                raise InputError(f"The weights in {folder / BEST} do not fit this run; train again with `restart`.")
+                raise InputError(
+                    f"The weights in {folder / BEST} do not fit this run; train again with `restart`."
+                )
             return tensors
     return {name: tensor.detach().cpu().clone() for name, tensor in network.state_dict().items()}
 
@@ -304,16 +361,30 @@ class Batch(NamedTuple):
 
 def generator_for(seed: int, *stream: int) -> torch.Generator:
     """A CPU generator seeded by the seed and the stream (purpose, epoch, step...)."""
-    state = int(np.random.SeedSequence([seed, *stream]).generate_state(1, np.uint64)[0] >> np.uint64(1))
+    state = int(
+        np.random.SeedSequence([seed, *stream]).generate_state(1, np.uint64)[0] >> np.uint64(1)
+    )
     return torch.Generator().manual_seed(state)
 
 
 def training_batch(
-    base: ImageSet, chosen: Tensor, recipe: Recipe, preprocess: Preprocess, epoch: int, step: int, mine: slice
+    base: ImageSet,
+    chosen: Tensor,
+    recipe: Recipe,
+    preprocess: Preprocess,
+    epoch: int,
+    step: int,
+    mine: slice,
 ) -> Batch:
     """The part ``mine`` of the global batch of images ``chosen``, augmented."""
-    uniforms = torch.rand(len(chosen), N_UNIFORMS, generator=generator_for(recipe.seed, AUGMENT, epoch, step))
-    places, augment, device = torch.arange(len(chosen)), AUGMENTATIONS[recipe.augment], base.images.device
+    uniforms = torch.rand(
+        len(chosen), N_UNIFORMS, generator=generator_for(recipe.seed, AUGMENT, epoch, step)
+    )
+    places, augment, device = (
+        torch.arange(len(chosen)),
+        AUGMENTATIONS[recipe.augment],
+        base.images.device,
+    )
 
     def views(places: Tensor) -> Batch:
         """The images at some places of the batch, augmented with their own random numbers."""
@@ -322,14 +393,20 @@ def training_batch(
         if augment is None:
             return Batch(preprocess.standardise(images), labels)
         own = uniforms[places].to(device, non_blocking=True)
-        return Batch(preprocess.normalise(augment(images.float().div(255), own, preprocess.crop)), labels)
+        return Batch(
+            preprocess.normalise(augment(images.float().div(255), own, preprocess.crop)), labels
+        )
 
     own = views(places[mine])
     if recipe.mixup == 0:
         return own
     other = views(places.roll(-1)[mine])  # the next image is mixed in: the batch is in random order
     seeds = np.random.SeedSequence([recipe.seed, MIX, epoch, step])
-    weights = np.random.default_rng(seeds).beta(recipe.mixup, recipe.mixup, len(chosen)).astype(np.float32)
+    weights = (
+        np.random.default_rng(seeds)
+        .beta(recipe.mixup, recipe.mixup, len(chosen))
+        .astype(np.float32)
+    )
     weight = torch.from_numpy(weights)[mine].to(device, non_blocking=True)
     scale = weight.view(-1, 1, 1, 1)
     return Batch(scale * own.images + (1 - scale) * other.images, own.labels, other.labels, weight)
@@ -346,11 +423,17 @@ def write_log(path: Path, history: Sequence[EpochResult]) -> None:
 def draw_curves(path: Path, history: Sequence[EpochResult]) -> None:
     """Plot the loss and the accuracies against the epoch."""
     epochs = [result.epoch for result in history]
-    validated = [(result.epoch, 100 * result.val_accuracy) for result in history if result.val_accuracy is not None]
+    validated = [
+        (result.epoch, 100 * result.val_accuracy)
+        for result in history
+        if result.val_accuracy is not None
+    ]
     x, y = zip(*validated, strict=True) if validated else ((), ())
     curve = partial(Curve, markers=False)
     loss = curve("training", "paddle", epochs, [result.loss for result in history])
-    accuracies = [curve("training", "paddle", epochs, [100 * result.accuracy for result in history])]
+    accuracies = [
+        curve("training", "paddle", epochs, [100 * result.accuracy for result in history])
+    ]
     accuracies += [curve("validation, 5-way 1-shot", "alpha-tim", x, y)] if validated else []
     panels = [Panel("loss", [loss]), Panel("accuracy (%)", accuracies)]
     draw(Figure("curves", "Training", "", "epoch", "", panels, 2), path)

@@ -20,7 +20,9 @@ from manyway.errors import InputError, named
 N_UNIFORMS = 8  # random numbers per image
 
 
-def random_resized_crop(images: Tensor, uniforms: Tensor, size: int, smallest: float = 0.08) -> Tensor:
+def random_resized_crop(
+    images: Tensor, uniforms: Tensor, size: int, smallest: float = 0.08
+) -> Tensor:
     """A box of ``smallest`` to all of the area and aspect 3/4 to 4/3, anywhere inside, resized to ``size``.
 
     images [n, c, h, w] float, uniforms [n, 4] -> [n, c, size, size].
@@ -33,9 +35,13 @@ def random_resized_crop(images: Tensor, uniforms: Tensor, size: int, smallest: f
     centre_x = (1 - width) * (2 * uniforms[:, 2] - 1)
     centre_y = (1 - height) * (2 * uniforms[:, 3] - 1)
     zero = torch.zeros_like(width)
-    theta = torch.stack([torch.stack([width, zero, centre_x], 1), torch.stack([zero, height, centre_y], 1)], 1)
+    theta = torch.stack(
+        [torch.stack([width, zero, centre_x], 1), torch.stack([zero, height, centre_y], 1)], 1
+    )
     grid = F.affine_grid(theta, [len(images), images.shape[1], size, size], align_corners=False)
-    return F.grid_sample(images, grid, mode="bilinear", padding_mode="reflection", align_corners=False)
+    return F.grid_sample(
+        images, grid, mode="bilinear", padding_mode="reflection", align_corners=False
+    )
 
 
 def colour_jitter(images: Tensor, uniforms: Tensor, strength: float = 0.4) -> Tensor:
@@ -75,20 +81,29 @@ def drawing(images: Tensor, uniforms: Tensor, size: int) -> Tensor:
     return F.grid_sample(images, grid, mode="bilinear", padding_mode="border", align_corners=False)
 
 
-def affine(signed: Tensor, rotation: float, shear: float, log_stretch: float, shift: float) -> Tensor:
+def affine(
+    signed: Tensor, rotation: float, shear: float, log_stretch: float, shift: float
+) -> Tensor:
     """[n, 2, 3] matrices that rotate, shear, stretch and shift by at most so much; ``signed`` [n, 6] is in [-1, 1)."""
     angle, slant = rotation * signed[:, 0], shear * signed[:, 1]
-    stretch_x, stretch_y = torch.exp(log_stretch * signed[:, 2]), torch.exp(log_stretch * signed[:, 3])
+    stretch_x, stretch_y = (
+        torch.exp(log_stretch * signed[:, 2]),
+        torch.exp(log_stretch * signed[:, 3]),
+    )
     cos, sin = torch.cos(angle), torch.sin(angle)
     first = torch.stack([stretch_x * cos, stretch_x * (slant * cos - sin), shift * signed[:, 4]], 1)
-    second = torch.stack([stretch_y * sin, stretch_y * (slant * sin + cos), shift * signed[:, 5]], 1)
+    second = torch.stack(
+        [stretch_y * sin, stretch_y * (slant * sin + cos), shift * signed[:, 5]], 1
+    )
     return torch.stack([first, second], 1)
 
 
 _Augmentation = Callable[[Tensor, Tensor, int], Tensor]
 AUGMENTATIONS: Mapping[str, _Augmentation | None] = {
     "photo": photo,
-    "small-photo": partial(photo, smallest=0.3),  # not much larger than the input: 8 % of the area would be a blur
+    "small-photo": partial(
+        photo, smallest=0.3
+    ),  # not much larger than the input: 8 % of the area would be a blur
     "drawing": drawing,
     "none": None,
 }
@@ -141,7 +156,15 @@ class Recipe:
         named({"sgd": 0, "adamw": 0}, self.optimizer, "optimizer")
         named({"steps": 0, "cosine": 0}, self.schedule, "schedule")
         named(AUGMENTATIONS, self.augment, "augmentation")
-        least = {"epochs": 1, "batch": 2, "lr": 1e-9, "weight_decay": 0, "mixup": 0, "check_every": 1, "seed": 0}
+        least = {
+            "epochs": 1,
+            "batch": 2,
+            "lr": 1e-9,
+            "weight_decay": 0,
+            "mixup": 0,
+            "check_every": 1,
+            "seed": 0,
+        }
         for name, low in least.items():
             if not low <= (value := getattr(self, name)) < math.inf:
                 raise InputError(f"{name} is {value}; it must be finite and at least {low}.")
@@ -176,4 +199,6 @@ def scaled_for(recipe: Recipe, epochs: int) -> Recipe:
     (90, 132)
     """
     factor = epochs / recipe.epochs
-    return replace(recipe, epochs=epochs, milestones=tuple(round(m * factor) for m in recipe.milestones))
+    return replace(
+        recipe, epochs=epochs, milestones=tuple(round(m * factor) for m in recipe.milestones)
+    )

@@ -16,7 +16,15 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 
-from manyway.encoding import ImageSource, from_names, open_zip, read_file, read_picture, refuse_escape, sources
+from manyway.encoding import (
+    ImageSource,
+    from_names,
+    open_zip,
+    read_file,
+    read_picture,
+    refuse_escape,
+    sources,
+)
 from manyway.errors import InputError, named, nearest
 from manyway.files import data_root, reading
 from manyway.training.recipe import Recipe, scaled_for
@@ -53,12 +61,17 @@ def open_dataset(name: str, split: str, root: str | Path | None = None) -> Image
     place = folder if not entry.places else entry.find(folder)
     if place is None:
         looked = ", ".join(entry.places)
-        raise InputError(f"{name} was not found in {folder} (looked for {looked}); get it from {entry.origin}.")
+        raise InputError(
+            f"{name} was not found in {folder} (looked for {looked}); get it from {entry.origin}."
+        )
     return entry.open(place, split)
 
 
 def base_and_validation(
-    dataset: str, val: str | Path | None = None, root: str | Path | None = None, data: str | Path | None = None
+    dataset: str,
+    val: str | Path | None = None,
+    root: str | Path | None = None,
+    data: str | Path | None = None,
 ) -> tuple[ImageSource, ImageSource | None, DataSet | None]:
     """Base and validation pictures of a data set by name or by path, and the entry of one that is known by name."""
     entry = DATASETS.get(dataset)
@@ -67,7 +80,9 @@ def base_and_validation(
     if entry is not None:
         return open_dataset(dataset, "base", data), open_dataset(dataset, "val", data), entry
     if not Path(dataset).exists():
-        raise InputError(f"There is no data set, folder or file '{dataset}'; {nearest(dataset, DATASETS)}")
+        raise InputError(
+            f"There is no data set, folder or file '{dataset}'; {nearest(dataset, DATASETS)}"
+        )
     validation = None if val is None else sources.open_source(Path(val), root)
     return sources.open_source(Path(dataset), root), validation, None
 
@@ -117,7 +132,11 @@ def _open_by_class(name: str, place: Path, split: str) -> ImageSource:
     wanted = standard_classes()[name][split]
     names, read = _reader(place)
     known = set(wanted)
-    pairs = [(n, class_in_path(n, known)) for n in names if Path(n).suffix.lower() in sources.IMAGE_SUFFIXES]
+    pairs = [
+        (n, class_in_path(n, known))
+        for n in names
+        if Path(n).suffix.lower() in sources.IMAGE_SUFFIXES
+    ]
     found = {n: label for n, label in pairs if label is not None}
     absent = sorted(known - set(found.values()))
     if absent:
@@ -148,7 +167,9 @@ def _beside(place: Path, name: str) -> Path:
     candidates = (place / name, place.parent / name, place.parent / "splits" / name)
     found = next((path for path in candidates if path.is_file()), None)
     if found is None:
-        raise InputError(f"{name} was not found in {place} or next to it; it lists the pictures of the support.")
+        raise InputError(
+            f"{name} was not found in {place} or next to it; it lists the pictures of the support."
+        )
     return found
 
 
@@ -156,7 +177,9 @@ def _open_glyphs(place: Path, split: str) -> ImageSource:
     from manyway.training import glyphs
 
     images = glyphs.image_set(split, glyphs.BASE_SAMPLES if split == "base" else glyphs.SAMPLES)
-    return sources.array_source(images.images[:, 0].numpy(), images.labels, images.class_names, f"glyphs {split}")
+    return sources.array_source(
+        images.images[:, 0].numpy(), images.labels, images.class_names, f"glyphs {split}"
+    )
 
 
 def _open_omniglot(place: Path, split: str) -> ImageSource:
@@ -164,19 +187,32 @@ def _open_omniglot(place: Path, split: str) -> ImageSource:
     if place.is_file():
         return _omniglot_array(place, split)
     part = "images_evaluation" if split == "test" else "images_background"
-    names = [name for name in sources.list_files(place) if f"{part}/" in name and name.lower().endswith(".png")]
+    names = [
+        name
+        for name in sources.list_files(place)
+        if f"{part}/" in name and name.lower().endswith(".png")
+    ]
     if not names:
         raise InputError(f"{place} has no {part}/ALPHABET/CHARACTER/*.png.")
     classes = sorted({_character(name) for name in names})
     kept = set(classes[::_VAL_EVERY] if split == "val" else classes)
     names = [name for name in names if _character(name) in kept]
     labels = [_character(name) + " turned" * (split == "val") for name in names]
-    return from_names(names, labels, lambda name: _ink_file(place / name, turned=split == "val"), f"omniglot {split}")
+    return from_names(
+        names,
+        labels,
+        lambda name: _ink_file(place / name, turned=split == "val"),
+        f"omniglot {split}",
+    )
 
 
 def _omniglot_array(path: Path, split: str) -> ImageSource:
     with reading(path, "the arrays of Omniglot"), np.load(path, allow_pickle=False) as file:
-        images, labels, names = file["images"], file["labels"], [str(name) for name in file["class_names"]]
+        images, labels, names = (
+            file["images"],
+            file["labels"],
+            [str(name) for name in file["class_names"]],
+        )
         is_evaluation = file["class_is_evaluation"]
     if not (images.ndim == 3 and images.dtype == np.uint8 and labels.shape == images.shape[:1]
             and labels.dtype.kind in "iu" and is_evaluation.shape == (len(names),)):  # fmt: skip

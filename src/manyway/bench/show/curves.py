@@ -17,7 +17,11 @@ def make_figures(view: View, metric: str | None = None) -> list[Figure]:
             figures.append(_formulas(plot))
             continue
         needed, traced = "accuracy" if plot.y == "best" else plot.y, plot.y == "criterion"
-        records = [one for one in view.chosen(plot) if (one.trace is not None if traced else one.has(needed))]
+        records = [
+            one
+            for one in view.chosen(plot)
+            if (one.trace is not None if traced else one.has(needed))
+        ]
         if records:
             figures.append(_figure(view, plot, records))
     return figures
@@ -28,26 +32,47 @@ def _figure(view: View, plot: Plot, records: Sequence[Record]) -> Figure:
     of_panels = grouped(records, plot.panels)
     # Records that would share a point get separate lines, named by what they differ in.
     lines = [plot.lines, *undecided(records, [plot.lines, plot.x, plot.of, *plot.panels])]
-    old = {names for names, of_line in grouped(records, lines).items() if any(record.old for record in of_line)}
+    old = {
+        names
+        for names, of_line in grouped(records, lines).items()
+        if any(record.old for record in of_line)
+    }
     for place, of_panel in of_panels.items():
-        title = ", ".join(view.label(axis, value) for axis, value in zip(plot.panels, place, strict=True))
+        title = ", ".join(
+            view.label(axis, value) for axis, value in zip(plot.panels, place, strict=True)
+        )
         curves: list[Curve] = []
         for names, of_line in grouped(of_panel, lines).items():
             label = view.name(of_line[0], lines) + (" †" if names in old else "")
             # The first line of a method has its style, further lines have others.
             first = all(curve.name != str(names[0]) for curve in curves)
-            curves.append(_curve(plot, label, str(names[0]) if first else " ".join(map(str, names)), of_line))
-        panels.append(Panel(title, curves, _verticals(plot, of_panel, curves), plot.reference and plot.y == "best"))
+            curves.append(
+                _curve(plot, label, str(names[0]) if first else " ".join(map(str, names)), of_line)
+            )
+        panels.append(
+            Panel(
+                title,
+                curves,
+                _verticals(plot, of_panel, curves),
+                plot.reference and plot.y == "best",
+            )
+        )
     # The last panel axis runs along a row, those before it down the page.
     n_columns = len({place[-1:] for place in of_panels})
     shown = [plot.x, plot.of, *lines, *plot.panels]
     if plot.y == "criterion":
         y_label, band = "mean ‖w_new − w_old‖", ""
     elif plot.y == "best":
-        y_label, band = f"best {axis_title(plot.of)}", "values not significantly worse (paired, p ≥ 0.05)"
+        y_label, band = (
+            f"best {axis_title(plot.of)}",
+            "values not significantly worse (paired, p ≥ 0.05)",
+        )
     else:
         _, summary = find_summary(plot.y)
-        y_label, band = f"{summary.title} (%)" if summary.percent else summary.title, "95 % interval"
+        y_label, band = (
+            f"{summary.title} (%)" if summary.percent else summary.title,
+            "95 % interval",
+        )
     caption = "; ".join(filter(None, [context(view, records, shown), old_note(records)]))
     titles = plot.name, plot.title or view.shown.title, caption, axis_title(plot.x), y_label
     n_columns, log_y = max(1, min(n_columns, 4)), plot.y == "criterion"
@@ -62,7 +87,10 @@ def _curve(plot: Plot, label: str, name: str, records: Sequence[Record]) -> Curv
     for (x,), group in grouped(records, [plot.x]).items():
         if x is not None:
             middle = sum(x) / len(x) if isinstance(x, tuple) else x  # of a range of K_eff
-            point = middle, *(_best(plot.of, group) if plot.y == "best" else _value(group[0], plot.y))
+            point = (
+                middle,
+                *(_best(plot.of, group) if plot.y == "best" else _value(group[0], plot.y)),
+            )
             points += [] if isnan(point[1]) else [point]
     x, y, low, high = zip(*points, strict=True) if points else ((), (), (), ())
     return Curve(label, name, x, y, low, high)
@@ -82,14 +110,19 @@ def _best(axis: str, records: Sequence[Record]) -> tuple[float, float, float]:
     return best.axis(axis), min(as_good), max(as_good)
 
 
-def _verticals(plot: Plot, records: Sequence[Record], curves: Sequence[Curve]) -> list[tuple[str, float, str]]:
+def _verticals(
+    plot: Plot, records: Sequence[Record], curves: Sequence[Curve]
+) -> list[tuple[str, float, str]]:
     """λ = |Q| and the best λ, in a plot of a metric against λ."""
     if not plot.reference or plot.y in ("criterion", "best"):
         return []
     pick = min if find_summary(plot.y)[1].best == "low" else max
     sizes, axis = sorted({record.task["n_query"] for record in records}), axis_title(plot.x)
     best = [float(curve.x[list(curve.y).index(pick(curve.y))]) for curve in curves if curve.y]
-    return [*((f"{axis} = |Q|", float(n), "dashed") for n in sizes), *(("best", x, "dotted") for x in best)]
+    return [
+        *((f"{axis} = |Q|", float(n), "dashed") for n in sizes),
+        *(("best", x, "dotted") for x in best),
+    ]
 
 
 def _formulas(plot: Plot) -> Figure:
@@ -101,7 +134,11 @@ def _formulas(plot: Plot) -> Figure:
     ends, name = [(0.0, 1.0), (1.0, 1.0)], "label cost: classes with a query"
     known = {
         "label-count": Curve(name, "baseline", p[1:-1], [2.0] * 199, markers=False, dots=ends),
-        "entropy": Curve("relaxation: −π ln π − (1−π) ln (1−π)", "paddle", p, entropy, markers=False),
+        "entropy": Curve(
+            "relaxation: −π ln π − (1−π) ln (1−π)", "paddle", p, entropy, markers=False
+        ),
     }
     panel = Panel("", [known[name] for name in plot.formulas])
-    return Figure(plot.name, plot.title, "two classes", "proportion π of the first class", "cost", [panel], 1)
+    return Figure(
+        plot.name, plot.title, "two classes", "proportion π of the first class", "cost", [panel], 1
+    )

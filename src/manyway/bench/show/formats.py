@@ -23,7 +23,10 @@ def to_rich(grid: Grid, console: Console) -> list[RenderableType]:
         return 2 + max(console.measure(text).maximum for text in texts)
 
     first = widest(grid.corner, *(label for label, _ in grid.rows))
-    widths = [widest(*column, *(cells[i].words for _, cells in grid.rows)) for i, column in enumerate(grid.columns)]
+    widths = [
+        widest(*column, *(cells[i].words for _, cells in grid.rows))
+        for i, column in enumerate(grid.columns)
+    ]
     stretches: list[list[int]] = [[]]
     for i, own in enumerate(widths):
         if stretches[-1] and first + own + sum(widths[j] for j in stretches[-1]) > console.width:
@@ -36,7 +39,9 @@ def to_rich(grid: Grid, console: Console) -> list[RenderableType]:
         for i in stretch:
             table.add_column("\n".join(grid.columns[i]), justify="right", no_wrap=True)
         for label, cells in grid.rows:
-            table.add_row(label, *(Styled(cells[i].words, "bold" if cells[i].best else "") for i in stretch))
+            table.add_row(
+                label, *(Styled(cells[i].words, "bold" if cells[i].best else "") for i in stretch)
+            )
         shown.append(table)
     return [*shown, f"{grid.note}\n"]
 
@@ -48,9 +53,16 @@ def to_markdown(grid: Grid) -> str:
 
 def pipe_table(grid: Grid) -> str:
     """The table alone, in Markdown."""
-    rows = [[_pipe(grid.corner), *(_pipe(", ".join(filter(None, column))) for column in grid.columns)]]
+    rows = [
+        [_pipe(grid.corner), *(_pipe(", ".join(filter(None, column))) for column in grid.columns)]
+    ]
     for label, cells in grid.rows:
-        rows.append([_pipe(label), *(f"**{_pipe(cell.words)}**" if cell.best else _pipe(cell.words) for cell in cells)])
+        rows.append(
+            [
+                _pipe(label),
+                *(f"**{_pipe(cell.words)}**" if cell.best else _pipe(cell.words) for cell in cells),
+            ]
+        )
     lines = [f"| {' | '.join(row)} |" for row in rows]
     return "\n".join([lines[0], "|:---|" + "---:|" * len(grid.columns), *lines[1:]])
 
@@ -62,15 +74,25 @@ def to_latex(grid: Grid) -> str:
     begin = rf"\begin{{tabular}}{{l{'c' * len(grid.columns)}}}"
     lines = [r"\begin{table}", r"\centering", caption, begin, r"\toprule"]
     for level in range(1, depth + 1):
-        spans = [(label[-1], len([*group])) for label, group in groupby(column[:level] for column in grid.columns)]
-        heads = [_tex(text) if n == 1 else rf"\multicolumn{{{n}}}{{c}}{{{_tex(text)}}}" for text, n in spans]
+        spans = [
+            (label[-1], len([*group]))
+            for label, group in groupby(column[:level] for column in grid.columns)
+        ]
+        heads = [
+            _tex(text) if n == 1 else rf"\multicolumn{{{n}}}{{c}}{{{_tex(text)}}}"
+            for text, n in spans
+        ]
         lines.append(" & ".join([_tex(grid.corner) if level == depth else "", *heads]) + r" \\")
         ends = list(accumulate((n for _, n in spans), initial=1))
         if level < depth:
-            lines.append(" ".join(rf"\cmidrule(lr){{{left + 1}-{right}}}" for left, right in pairwise(ends)))
+            lines.append(
+                " ".join(rf"\cmidrule(lr){{{left + 1}-{right}}}" for left, right in pairwise(ends))
+            )
     lines.append(r"\midrule")
     for label, cells in grid.rows:
-        entries = [rf"\textbf{{{_tex(cell.words)}}}" if cell.best else _tex(cell.words) for cell in cells]
+        entries = [
+            rf"\textbf{{{_tex(cell.words)}}}" if cell.best else _tex(cell.words) for cell in cells
+        ]
         lines.append(" & ".join([_tex(label), *entries]) + r" \\")
     return "\n".join([*lines, r"\bottomrule", r"\end{tabular}", r"\end{table}", ""])
 
@@ -100,9 +122,15 @@ _TEX = {
     "K_eff": r"$K_{\mathrm{eff}}$",
     "|Q|": r"$|\mathbb{Q}|$",
     **{f"w_{name}": rf"$w_{{\mathrm{{{name}}}}}$" for name in ("new", "old")},
-    **{char: rf"\text{name}{{}}" for char, name in {"\\": "backslash", "^": "asciicircum", "~": "asciitilde"}.items()},
+    **{
+        char: rf"\text{name}{{}}"
+        for char, name in {"\\": "backslash", "^": "asciicircum", "~": "asciitilde"}.items()
+    },
     **{char: rf"\{char}" for char in "%&#_${}"},
-    **{char: rf"$\{name}$" for char, name in zip("±‖λατ", ("pm", "|", "lambda", "alpha", "tau"), strict=True)},
+    **{
+        char: rf"$\{name}$"
+        for char, name in zip("±‖λατ", ("pm", "|", "lambda", "alpha", "tau"), strict=True)
+    },
     **{char: f"${char}$" for char in "<>"},
     "−": "$-$",
     "–": "--",

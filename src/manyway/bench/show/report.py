@@ -29,14 +29,28 @@ def make_report(views: Sequence[View], metrics: Sequence[str | None] = (None,)) 
     known = [name for name in COMPARED if any(record.method == name for record in records)]
     methods = [*known, *sorted({record.method for record in records} - set(known))]
     pages = [_run_page(view, f"figure-{n}", metrics) for n, view in enumerate(views)]
-    pages += [_method_page(name, [record for record in records if record.method == name]) for name in methods]
+    pages += [
+        _method_page(name, [record for record in records if record.method == name])
+        for name in methods
+    ]
     pages.append(_origin_page(records))
-    environment = Environment(loader=PackageLoader("manyway.bench.show"), autoescape=True, undefined=StrictUndefined)
-    environment.filters |= {"symbols": _symbols, "text_columns": _text_columns, "sort_value": _sort_value}
+    environment = Environment(
+        loader=PackageLoader("manyway.bench.show"), autoescape=True, undefined=StrictUndefined
+    )
+    environment.filters |= {
+        "symbols": _symbols,
+        "text_columns": _text_columns,
+        "sort_value": _sort_value,
+    }
     script = environment.get_template("report.js").render()
     digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
     count = f"{len(records):,} experiments with {sum(record.n_tasks for record in records):,} tasks"
-    about = {"count": count, "date": now()[:10], "script": Markup(script), "script_hash": f"sha256-{digest}"}
+    about = {
+        "count": count,
+        "date": now()[:10],
+        "script": Markup(script),
+        "script_hash": f"sha256-{digest}",
+    }
     return environment.get_template("report.html").render(pages=pages, **about)
 
 
@@ -49,7 +63,9 @@ def _page(kind: str, name: str, title: str, **content: Any) -> dict[str, Any]:
 def _run_page(view: View, prefix: str, metrics: Sequence[str | None]) -> dict[str, Any]:
     heading, warnings, tables = view.shown.title, [], []
     if view.missing:
-        warnings.append(f"{view.missing} of {len(view.plan.experiments)} experiments have no result yet.")
+        warnings.append(
+            f"{view.missing} of {len(view.plan.experiments)} experiments have no result yet."
+        )
     figures = [figure for metric in metrics for figure in make_figures(view, metric)]
     if figures and (reason := cannot_draw()):
         warnings.append(reason)
@@ -69,31 +85,56 @@ def _figure(figure: Figure, prefix: str) -> dict[str, Any]:
     marks = {name: dash for panel in figure.panels for name, _, dash in panel.verticals}
     if any(panel.identity for panel in figure.panels):
         marks["λ = |Q|"] = "dashed"
-    notes = [f"{dash}: {name}" for name, dash in marks.items()] + ([f"band: {figure.band}"] if figure.band else [])
+    notes = [f"{dash}: {name}" for name, dash in marks.items()] + (
+        [f"band: {figure.band}"] if figure.band else []
+    )
     styles = enumerate(figure.styles.items())
     return {
         "title": figure.title,
         "caption": "; ".join([figure.caption, *notes]),
         # Markup that matplotlib made; an XML library wrote the names in it.
-        "panels": [Markup(panel_svg(figure, n, f"{prefix}-{n}")) for n in range(len(figure.panels))],
-        "legend": [(name, Markup(sample_svg(style, f"{prefix}-key-{n}"))) for n, (name, style) in styles],
+        "panels": [
+            Markup(panel_svg(figure, n, f"{prefix}-{n}")) for n in range(len(figure.panels))
+        ],
+        "legend": [
+            (name, Markup(sample_svg(style, f"{prefix}-key-{n}"))) for n, (name, style) in styles
+        ],
     }
 
 
 def _method_page(name: str, records: Sequence[Record]) -> dict[str, Any]:
     about, method = [], COMPARED.get(name)
     if method is not None:
-        usual = {key: value for key, value in method.defaults.items() if key != "with_objective"}  # changes no answer
-        words = ", ".join(f"{key} = {'not set' if value is None else number(value)}" for key, value in usual.items())
+        usual = {
+            key: value for key, value in method.defaults.items() if key != "with_objective"
+        }  # changes no answer
+        words = ", ".join(
+            f"{key} = {'not set' if value is None else number(value)}"
+            for key, value in usual.items()
+        )
         about = [f"{method.summary} Reference: {method.reference}."]
         about += [f"Name: {name}. Default parameters: {words or 'none'}."]
-    head = ["Parameters", "Tasks", "Accuracy %", "± 95 %", "Tasks for ± 0.2", "ms per task", "Device"]
+    head = [
+        "Parameters",
+        "Tasks",
+        "Accuracy %",
+        "± 95 %",
+        "Tasks for ± 0.2",
+        "ms per task",
+        "Device",
+    ]
     rows = []
     for record in (record for record in records if record.trace is None):
         result, rate = record.value("accuracy"), 1000 * record.timing.seconds / record.n_tasks
         half = Cell() if isnan(result.half) else Cell(100 * result.half, digits=2)
-        needed = Cell() if isnan(result.deviation) else _count(tasks_needed(result.deviation, 0.002))
-        cells = [Cell(text=params(record) or "default"), _count(record.n_tasks), Cell(100 * result.mean, digits=2)]
+        needed = (
+            Cell() if isnan(result.deviation) else _count(tasks_needed(result.deviation, 0.002))
+        )
+        cells = [
+            Cell(text=params(record) or "default"),
+            _count(record.n_tasks),
+            Cell(100 * result.mean, digits=2),
+        ]
         cells += [half, needed, Cell(rate, text=f"{rate:.3g}"), Cell(text=record.provenance.device)]
         rows.append((setting(record) + (" †" if record.old else ""), cells))
     caption = "Time of the solver alone. Tasks for ± 0.2: the number of tasks that gives this 95 % interval, in points."
@@ -102,16 +143,39 @@ def _method_page(name: str, records: Sequence[Record]) -> dict[str, Any]:
 
 
 def _origin_page(records: Sequence[Record]) -> dict[str, Any]:
-    head = ["Method", "Setting", "Features", "Seed", "Tasks", "Seconds", "Device", "Versions", "Finished"]
+    head = [
+        "Method",
+        "Setting",
+        "Features",
+        "Seed",
+        "Tasks",
+        "Seconds",
+        "Device",
+        "Versions",
+        "Finished",
+    ]
     rows = []
     for record in records:
-        made, versions = record.provenance, ", ".join(map(" ".join, record.provenance.versions.items()))
+        made, versions = (
+            record.provenance,
+            ", ".join(map(" ".join, record.provenance.versions.items())),
+        )
         what = f"{record.method} {record.version}", setting(record), record.features.fingerprint
         where = f"{made.device} ({made.device_name})", versions, record.timing.finished
-        sizes = Cell(record.seed, digits=0), _count(record.n_tasks), Cell(record.timing.seconds, digits=2)
-        cells = [*(Cell(text=words) for words in what), *sizes, *(Cell(text=words) for words in where)]
+        sizes = (
+            Cell(record.seed, digits=0),
+            _count(record.n_tasks),
+            Cell(record.timing.seconds, digits=2),
+        )
+        cells = [
+            *(Cell(text=words) for words in what),
+            *sizes,
+            *(Cell(text=words) for words in where),
+        ]
         rows.append((record.key + (" †" if record.old else ""), cells))
-    about = ["Where each result comes from. A result is stored as METHOD-RESULT.json in the folder records."]
+    about = [
+        "Where each result comes from. A result is stored as METHOD-RESULT.json in the folder records."
+    ]
     table = Grid("", "", old_note(records), "Result", [(title,) for title in head], rows)
     return _page("origin", "provenance", "Provenance", about=about, tables=[table])
 
@@ -122,7 +186,9 @@ def _count(number: int) -> Cell:
 
 def _text_columns(grid: Grid) -> set[int]:
     """The columns that are not numbers."""
-    return {n for n in range(len(grid.columns)) if all(cells[n].mean is None for _, cells in grid.rows)}
+    return {
+        n for n in range(len(grid.columns)) if all(cells[n].mean is None for _, cells in grid.rows)
+    }
 
 
 def _sort_value(cell: Cell) -> object:

@@ -9,7 +9,16 @@ from math import isnan
 from typing import Any, NamedTuple
 
 from manyway.bench import Record, Table, in_words
-from manyway.bench.show.view import View, axis_title, context, grouped, label, old_note, undecided, values_of
+from manyway.bench.show.view import (
+    View,
+    axis_title,
+    context,
+    grouped,
+    label,
+    old_note,
+    undecided,
+    values_of,
+)
 from manyway.errors import InputError
 from manyway.evaluation import find_summary
 
@@ -70,10 +79,14 @@ def make_grids(view: View, metric: str | None = None) -> list[Grid]:
 
 def grids_of(view: View, table: Table) -> list[Grid]:
     """A table of a plan; traces have one of their own."""
-    records = view._replace(records=[*view.records, *_bests(view.records, table.best)]).chosen(table)
+    records = view._replace(records=[*view.records, *_bests(view.records, table.best)]).chosen(
+        table
+    )
     traces = [record for record in records if record.trace is not None]
     others = [record for record in records if record.trace is None]
-    return ([_trace_grid(view, table, traces)] if traces else []) + ([_grid(view, table, others)] if others else [])
+    return ([_trace_grid(view, table, traces)] if traces else []) + (
+        [_grid(view, table, others)] if others else []
+    )
 
 
 def _grid(view: View, table: Table, records: Sequence[Record]) -> Grid:
@@ -84,41 +97,62 @@ def _grid(view: View, table: Table, records: Sequence[Record]) -> Grid:
     shown = [*table.rows, *table.columns]
     row_axes = [*table.rows, *undecided(records, [*shown, *table.over, *table.minus])]
     row_axes = [axis for axis in row_axes if many(axis)] or row_axes[:1]
-    column_axes = [axis for axis in (*table.columns, *(() if "metrics" in shown else ("metrics",))) if many(axis)]
+    column_axes = [
+        axis
+        for axis in (*table.columns, *(() if "metrics" in shown else ("metrics",)))
+        if many(axis)
+    ]
     points = [Point(record, metric) for record in records for metric in table.metric]
     columns, best = grouped(points, column_axes), _best(records, table)
     rows = []
     for of_row in grouped(points, row_axes).values():
         mine = grouped(of_row, column_axes)
-        cells = [_cell([_value(view, table, p, best) for p in mine.get(place, [])], table) for place in columns]
+        cells = [
+            _cell([_value(view, table, p, best) for p in mine.get(place, [])], table)
+            for place in columns
+        ]
         words = [view.name(of_row[0].record, [axis for axis in row_axes if axis != "metrics"])]
         words += [label("metrics", of_row[0].metric)] if "metrics" in row_axes else []
         rows.append((" · ".join(filter(None, words)), cells))
     if all(cell.words == ABSENT for _, cells in rows for cell in cells):
         if table.minus:
-            raise InputError(f"No result of {view.plan.name} has another one to subtract on the same tasks.")
+            raise InputError(
+                f"No result of {view.plan.name} has another one to subtract on the same tasks."
+            )
         metrics = ", ".join(table.metric)
         hint = f'add metrics = ["{metrics}"] to the experiments of the suite and run it again.'
         raise InputError(f"No result of {view.plan.name} has the metric '{metrics}'; {hint}")
     title = find_summary(table.metric[0])[1].title
     caption = context(view, records, [*row_axes, *column_axes, *table.over])
-    caption = caption if "accuracy" in table.metric or len(table.metric) > 1 else f"{title}; {caption}"
-    corner = " · ".join(axis_title(axis) for axis in (row_axes if len(row_axes) < 4 else row_axes[:1]))
+    caption = (
+        caption if "accuracy" in table.metric or len(table.metric) > 1 else f"{title}; {caption}"
+    )
+    corner = " · ".join(
+        axis_title(axis) for axis in (row_axes if len(row_axes) < 4 else row_axes[:1])
+    )
 
     def heads(place: tuple[Any, ...], record: Record) -> tuple[str, ...]:
         known = {"metrics", *record.axes}
         pairs = zip(column_axes, place, strict=True)
-        return tuple(view.label(axis, value) if axis in known else "" for axis, value in pairs) or (title,)
+        return tuple(view.label(axis, value) if axis in known else "" for axis, value in pairs) or (
+            title,
+        )
 
     names = [heads(place, of[0].record) for place, of in columns.items()]
-    return Grid(table.title or view.shown.title, caption, _note(table, records), corner, names, rows)
+    return Grid(
+        table.title or view.shown.title, caption, _note(table, records), corner, names, rows
+    )
 
 
 def _value(view: View, table: Table, point: Point, best: dict[tuple[str, str], bool]) -> Cell:
     """What one record says."""
     record, (_, summary) = point.record, find_summary(point.metric)
     unit, digits = (100, 1) if summary.percent else (1, 3)
-    cell = Cell(old=bool(record.old), digits=digits if table.digits is None else table.digits, signed=bool(table.minus))
+    cell = Cell(
+        old=bool(record.old),
+        digits=digits if table.digits is None else table.digits,
+        signed=bool(table.minus),
+    )
     if not record.has(point.metric):
         return Cell()
     if table.minus:
@@ -135,7 +169,9 @@ def _value(view: View, table: Table, point: Point, best: dict[tuple[str, str], b
         cell = cell._replace(best=ahead is not None, star=bool(ahead))
     if isnan(result.mean):
         return Cell(text="undefined")
-    return cell._replace(mean=unit * result.mean, half=unit * result.half if table.interval else float("nan"))
+    return cell._replace(
+        mean=unit * result.mean, half=unit * result.half if table.interval else float("nan")
+    )
 
 
 def _cell(values: Sequence[Cell], table: Table) -> Cell:
@@ -144,14 +180,21 @@ def _cell(values: Sequence[Cell], table: Table) -> Cell:
     if not table.over or not found:
         return next(iter(found or values), Cell())
     numbers = [cell.mean for cell in found if cell.mean is not None]
-    mean, low, high = (found[0].number(value) for value in (sum(numbers) / len(numbers), min(numbers), max(numbers)))
+    mean, low, high = (
+        found[0].number(value)
+        for value in (sum(numbers) / len(numbers), min(numbers), max(numbers))
+    )
     old = any(cell.old for cell in found)
-    return Cell(sum(numbers) / len(numbers), old=old, text=f"{mean} ({low} … {high}){'†' if old else ''}")
+    return Cell(
+        sum(numbers) / len(numbers), old=old, text=f"{mean} ({low} … {high}){'†' if old else ''}"
+    )
 
 
 def _note(table: Table, records: Sequence[Record]) -> str:
     summaries = [find_summary(metric) for metric in table.metric]
-    named = ", ".join(f"{summary.title}{' in %' if summary.percent else ''}" for _, summary in summaries)
+    named = ", ".join(
+        f"{summary.title}{' in %' if summary.percent else ''}" for _, summary in summaries
+    )
     note = f"{named[0].upper()}{named[1:]}"
     if table.minus:
         than = ", ".join(f"{axis_title(axis)}: {value}" for axis, value in table.minus.items())
@@ -176,7 +219,11 @@ def _trace_grid(view: View, table: Table, records: Sequence[Record]) -> Grid:
     for record in records:
         outcome, reached = record.outcome, record.outcome.reached
         last = len(outcome.steps) - 1 if reached is None else outcome.steps.index(reached)
-        steps, seconds, criterion = outcome.steps[last], outcome.seconds[last], outcome.criterion[last]
+        steps, seconds, criterion = (
+            outcome.steps[last],
+            outcome.seconds[last],
+            outcome.criterion[last],
+        )
         cells = [
             Cell(steps, text=f"not in {steps:,}" if reached is None else f"{steps:,}"),
             Cell(seconds, text=f"{'> ' if reached is None else ''}{seconds:.2g}"),
@@ -188,7 +235,9 @@ def _trace_grid(view: View, table: Table, records: Sequence[Record]) -> Grid:
     columns = [(f"iterations to {tol:g}",), (f"seconds to {tol:g}",), ("criterion",), ("accuracy",)]
     note = "Criterion: mean over classes of ‖w_new − w_old‖. Seconds of the solver alone on one task, one thread."
     note = " ".join(filter(None, [note, old_note(records)]))
-    return Grid(table.title or view.shown.title, context(view, records, axes), note, "Method", columns, rows)
+    return Grid(
+        table.title or view.shown.title, context(view, records, axes), note, "Method", columns, rows
+    )
 
 
 def _best(records: Sequence[Record], table: Table) -> dict[tuple[str, str], bool]:
@@ -199,12 +248,20 @@ def _best(records: Sequence[Record], table: Table) -> dict[tuple[str, str], bool
         streams: dict[str, list[tuple[float, Record]]] = {}
         for record in records if sign else ():
             if record.has(metric) and not isnan(mean := record.value(metric).mean):
-                streams.setdefault(f"{record.stream} {record.n_tasks}", []).append((sign * mean, record))
+                streams.setdefault(f"{record.stream} {record.n_tasks}", []).append(
+                    (sign * mean, record)
+                )
         for group in (group for group in streams.values() if len(group) > 1):
             top = max(mean for mean, _ in group)
             first = next(record for mean, record in group if mean == top)
-            tests = [first.against(other) for _, other in group if metric == "accuracy" and other is not first]
-            ahead = bool(tests) and all(test.p < 0.05 and test.difference.mean > 0 for test in tests)
+            tests = [
+                first.against(other)
+                for _, other in group
+                if metric == "accuracy" and other is not first
+            ]
+            ahead = bool(tests) and all(
+                test.p < 0.05 and test.difference.mean > 0 for test in tests
+            )
             best.update({(record.key, metric): ahead for mean, record in group if mean == top})
     return best
 
@@ -216,7 +273,11 @@ def _bests(records: Sequence[Record], axis: str) -> list[Record]:
         if axis in record.params:
             rest = {name: value for name, value in record.axes.items() if name != axis}
             groups.setdefault(f"{rest} {record.n_tasks} {record.seed}", []).append(record)
-    tops = [max(group, key=lambda record: record.value().mean) for group in groups.values() if len(group) > 1]
+    tops = [
+        max(group, key=lambda record: record.value().mean)
+        for group in groups.values()
+        if len(group) > 1
+    ]
     return [top.model_copy(update={"params": {**top.params, axis: "best"}}) for top in tops]
 
 
@@ -224,14 +285,29 @@ def _opposite(records: Sequence[Record], record: Record, minus: dict[str, Any]) 
     """What is subtracted from a record: the same but for the named axes, on the same tasks."""
 
     def fits(other: Record) -> bool:
-        same = {"method", "scorer", "reviewer", *(() if "method" in minus else ("version",))} - minus.keys()
-        if other.trace or other.stream != record.stream or any(other.axis(one) != record.axis(one) for one in same):
+        same = {
+            "method",
+            "scorer",
+            "reviewer",
+            *(() if "method" in minus else ("version",)),
+        } - minus.keys()
+        if (
+            other.trace
+            or other.stream != record.stream
+            or any(other.axis(one) != record.axis(one) for one in same)
+        ):
             return False
         for axis, value in minus.items():
-            fit = {"best": other.axis(axis) != record.axis(axis), "default": axis not in other.special}
+            fit = {
+                "best": other.axis(axis) != record.axis(axis),
+                "default": axis not in other.special,
+            }
             if not fit.get(value, in_words(axis, other.axis(axis)) == value):
                 return False
-        ours, theirs = ({k: v for k, v in one.special_params.items() if k not in minus} for one in (record, other))
+        ours, theirs = (
+            {k: v for k, v in one.special_params.items() if k not in minus}
+            for one in (record, other)
+        )
         return "method" in minus or ours == theirs
 
     others = [other for other in records if fits(other)]

@@ -5,16 +5,44 @@ from itertools import product
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol, TypeVar
 
-from manyway.bench import COMPARED, Plan, Plot, Presentation, Record, Store, Table, in_words, number, read_presentation
+from manyway.bench import (
+    COMPARED,
+    Plan,
+    Plot,
+    Presentation,
+    Record,
+    Store,
+    Table,
+    in_words,
+    number,
+    read_presentation,
+)
 from manyway.errors import InputError, nearest
 from manyway.evaluation import SCORERS, find_summary
 from manyway.sampling import DEFAULTS
 
 # What an axis is called, and a value of it: "5 batches", "K_eff = 5", or the value alone.
-_COUNTED = {"n_unknown": "unknown queries", "unknown_classes": "unknown classes", "n_batches": "batches"}
+_COUNTED = {
+    "n_unknown": "unknown queries",
+    "unknown_classes": "unknown classes",
+    "n_batches": "batches",
+}
 _COUNTED |= {"n_answers": "answers", "steps": "iterations"}
-_SYMBOLS = {"k_eff": "K_eff", "n_query": "|Q|", "n_ways": "K", "lam": "λ", "alpha": "α", "gamma": "γ"}
-_ALONE = {"method": "Method", "features": "Features", "scorer": "Score", "metrics": "Metric", "reviewer": "Reviewer"}
+_SYMBOLS = {
+    "k_eff": "K_eff",
+    "n_query": "|Q|",
+    "n_ways": "K",
+    "lam": "λ",
+    "alpha": "α",
+    "gamma": "γ",
+}
+_ALONE = {
+    "method": "Method",
+    "features": "Features",
+    "scorer": "Score",
+    "metrics": "Metric",
+    "reviewer": "Reviewer",
+}
 _AXES = {
     **{axis: (title, f"{{}} {title}") for axis, title in _COUNTED.items()},
     **{axis: (title, f"{title} = {{}}") for axis, title in _SYMBOLS.items()},
@@ -24,8 +52,19 @@ _AXES = {
     "unknown_from": ("unknown features", "unknown queries from {}"),
 }
 # Fields of a task that are named only where they differ from their defaults.
-LATER = ("n_unknown", "unknown_classes", "unknown_from", "n_batches", "gamma", "n_answers", "reviewer")
-_SPECIAL: dict[tuple[str, int | None], str] = {("shots", None): "given support", ("scorer", None): "own score"}
+LATER = (
+    "n_unknown",
+    "unknown_classes",
+    "unknown_from",
+    "n_batches",
+    "gamma",
+    "n_answers",
+    "reviewer",
+)
+_SPECIAL: dict[tuple[str, int | None], str] = {
+    ("shots", None): "given support",
+    ("scorer", None): "own score",
+}
 _SPECIAL |= {("gamma", None): "batches alike", ("gamma", 0): "separate classes"}
 Shown = TypeVar("Shown", Table, Plot)
 
@@ -57,12 +96,18 @@ class View(NamedTuple):
         """
         skip = "features" if self.plan.override is not None else ""
         wanted = [(axis, values) for axis, values in shown.where.items() if axis != skip]
-        return [one for one in self.records if all(in_words(at, one.axis(at)) in values for at, values in wanted)]
+        return [
+            one
+            for one in self.records
+            if all(in_words(at, one.axis(at)) in values for at, values in wanted)
+        ]
 
     def tables(self, metric: str | None = None) -> list[Table]:
         """The suite's tables, each once; one of all axes where the suite names none. A metric replaces theirs."""
         tables = self.shown.tables or [Table(columns=("features", "shots", "k_eff"))]
-        return self._distinct([table.model_copy(update={"metric": (metric,)} if metric else {}) for table in tables])
+        return self._distinct(
+            [table.model_copy(update={"metric": (metric,)} if metric else {}) for table in tables]
+        )
 
     def plots(self, metric: str | None = None) -> list[Plot]:
         """The suite's plots, each once. A metric replaces that of the plots that show one."""
@@ -82,11 +127,17 @@ class View(NamedTuple):
 
         Where several parameters differ between records, each is named only where it is not the method's default.
         """
-        n_params = sum(axis not in (*record.task, "method", "version", "features", "scorer") for axis in axes)
+        n_params = sum(
+            axis not in (*record.task, "method", "version", "features", "scorer") for axis in axes
+        )
         axes = [axis for axis in axes if axis in record.axes]
         if n_params > 1:
             axes = [axis for axis in axes if axis not in record.params or axis in record.special]
-        axes = [axis for axis in axes if axis != "scorer"] if len(axes) > 1 and record.scorer is None else axes
+        axes = (
+            [axis for axis in axes if axis != "scorer"]
+            if len(axes) > 1 and record.scorer is None
+            else axes
+        )
         return " · ".join(self.label(axis, record.axis(axis)) for axis in axes) or "default"
 
     def _distinct(self, shown: Sequence[Shown]) -> list[Shown]:
@@ -99,14 +150,20 @@ class View(NamedTuple):
             keys = sorted(record.key for record in self.chosen(item))
             same = item.model_dump(exclude={"title", "name", "where"}), keys
             about_features = self.plan.override is not None and "features" in item.where
-            found.setdefault(repr(same), item.model_copy(update={"title": ""}) if about_features else item)
+            found.setdefault(
+                repr(same), item.model_copy(update={"title": ""}) if about_features else item
+            )
         return list(found.values())
 
 
 def load_view(store: Store, plan: Plan) -> View:
     """A plan with its records; their features have the name that the plan gives them."""
     found = ((store.find(asked.key), {"name": asked.features}) for asked in plan.experiments)
-    pairs = ((record, record.features.model_copy(update=name)) for record, name in found if record is not None)
+    pairs = (
+        (record, record.features.model_copy(update=name))
+        for record, name in found
+        if record is not None
+    )
     records = [record.model_copy(update={"features": features}) for record, features in pairs]
     return View(plan, read_presentation(plan.source, f"plan {plan.name}"), records)
 
@@ -119,7 +176,9 @@ def values_of(placed: Sequence[Placed], axis: str) -> list[Any]:
 
 def grouped(placed: Sequence[P], axes: Sequence[str]) -> dict[tuple[Any, ...], list[P]]:
     """By their place on the axes, in the order of the axes' values."""
-    ranks = {axis: {repr(value): i for i, value in enumerate(values_of(placed, axis))} for axis in axes}
+    ranks = {
+        axis: {repr(value): i for i, value in enumerate(values_of(placed, axis))} for axis in axes
+    }
     groups: dict[tuple[Any, ...], list[P]] = {}
     for one in sorted(placed, key=lambda one: [ranks[axis][repr(one.axis(axis))] for axis in axes]):
         groups.setdefault(tuple(_hashable(one.axis(axis)) for axis in axes), []).append(one)
@@ -150,7 +209,11 @@ def context(view: View, records: Sequence[Record], shown: Sequence[str]) -> str:
     words += [f"K = {classes.pop()}"] if len(classes) == 1 else []
     for axis in filter(shared, ("shots", "k_eff", "n_query", "sampling", "alpha")):
         if first.axis(axis) is not None or axis == "shots":
-            words.append(f"{first.axis(axis)} queries" if axis == "sampling" else view.label(axis, first.axis(axis)))
+            words.append(
+                f"{first.axis(axis)} queries"
+                if axis == "sampling"
+                else view.label(axis, first.axis(axis))
+            )
     words += later_words({axis: first.axis(axis) for axis in filter(shared, LATER)})
     counts = {record.n_tasks for record in records}
     if len(counts) == 1:
@@ -180,11 +243,20 @@ def find_records(text: str, store: Store) -> list[Record]:
 
 def pairs(a: Sequence[Record], b: Sequence[Record]) -> list[tuple[Record, Record]]:
     """Every pair of results on the same tasks; if one has more tasks than the other, these are left out."""
-    same = [(one, other) for one, other in product(a, b) if one.key != other.key and one.stream == other.stream]
+    same = [
+        (one, other)
+        for one, other in product(a, b)
+        if one.key != other.key and one.stream == other.stream
+    ]
     if not same:
-        raise InputError("The two have no tasks in common; compare results with the same features, task and seed.")
+        raise InputError(
+            "The two have no tasks in common; compare results with the same features, task and seed."
+        )
     shared = (min(one.n_tasks, other.n_tasks) for one, other in same)
-    return [(one.first(n_tasks), other.first(n_tasks)) for (one, other), n_tasks in zip(same, shared, strict=True)]
+    return [
+        (one.first(n_tasks), other.first(n_tasks))
+        for (one, other), n_tasks in zip(same, shared, strict=True)
+    ]
 
 
 def axis_title(axis: str) -> str:
@@ -222,24 +294,37 @@ def later_words(task: Mapping[str, Any]) -> list[str]:
     >>> later_words({"n_unknown": 20, "unknown_classes": 3, "n_batches": 1})
     ['20 unknown queries', '3 unknown classes']
     """
-    return [label(name, task[name]) for name in LATER if name in task and task[name] != DEFAULTS[name]]
+    return [
+        label(name, task[name]) for name in LATER if name in task and task[name] != DEFAULTS[name]
+    ]
 
 
 def record_title(record: Record) -> str:
     """A result in a few words: its method, and the parameters that are not the method's defaults."""
     scorer = "" if record.scorer is None else f"({label('scorer', record.scorer)})"
-    return " ".join(filter(None, [label("method", record.method), scorer, params(record), "†" if record.old else ""]))
+    return " ".join(
+        filter(
+            None,
+            [label("method", record.method), scorer, params(record), "†" if record.old else ""],
+        )
+    )
 
 
 def params(record: Record) -> str:
     """The parameters of a result that are not the method's defaults."""
-    return ", ".join(f"{axis_title(name)} = {number(value)}" for name, value in record.special_params.items())
+    return ", ".join(
+        f"{axis_title(name)} = {number(value)}" for name, value in record.special_params.items()
+    )
 
 
 def setting(record: Record) -> str:
     """What the tasks are, in a few words."""
     task = record.task
-    words = [record.features.name, f"K = {task['n_ways'] or record.features.n_classes}", label("shots", task["shots"])]
+    words = [
+        record.features.name,
+        f"K = {task['n_ways'] or record.features.n_classes}",
+        label("shots", task["shots"]),
+    ]
     words += [label(axis, task[axis]) for axis in ("k_eff", "n_query")]
     alpha = "" if task["alpha"] is None else f"({task['alpha']:g})"
     words += [] if task["sampling"] == "uniform" else [f"{task['sampling']}{alpha}"]

@@ -37,12 +37,16 @@ class EfficientNetFeatures(nn.Module):
             if isinstance(layer, nn.ReLU6):
                 layer.inplace = True
             zeros = getattr(layer, "static_padding", None)
-            if isinstance(zeros, nn.ZeroPad2d) and len(set(zeros.padding)) == 1:  # a convolution adds them by itself
+            if (
+                isinstance(zeros, nn.ZeroPad2d) and len(set(zeros.padding)) == 1
+            ):  # a convolution adds them by itself
                 layer.padding, layer.static_padding = zeros.padding[:2], nn.Identity()
         self.network = network.to(memory_format=torch.channels_last)
 
     def forward(self, images: Tensor) -> Tensor:
-        features: Tensor = self.network.extract_features(images.contiguous(memory_format=torch.channels_last))
+        features: Tensor = self.network.extract_features(
+            images.contiguous(memory_format=torch.channels_last)
+        )
         return features.mean((2, 3))
 
 

@@ -37,15 +37,21 @@ class MiniLM:
         order = sorted(range(len(texts)), key=lambda row: len(texts[row]))
         parts = []
         for start in range(0, len(order), _BATCH):
-            encoded = self.tokenizer.encode_batch([texts[row] for row in order[start : start + _BATCH]])
-            tokens, mask = torch.tensor([[each.ids, each.attention_mask] for each in encoded]).unbind(1)
+            encoded = self.tokenizer.encode_batch(
+                [texts[row] for row in order[start : start + _BATCH]]
+            )
+            tokens, mask = torch.tensor(
+                [[each.ids, each.attention_mask] for each in encoded]
+            ).unbind(1)
             parts.append(self._embed(tokens, mask).cpu())
         return torch.cat(parts)[torch.tensor(order).argsort()].clone()
 
     def _embed(self, tokens: Tensor, mask: Tensor) -> Tensor:
         """Embeddings [n, d] of texts as tokens [n, length]; ``mask`` [n, length] is 1 where a token is no padding."""
         names = ("word", "position", "token_type")
-        words, positions, kinds = (self.tensors[f"embeddings.{name}_embeddings.weight"] for name in names)
+        words, positions, kinds = (
+            self.tensors[f"embeddings.{name}_embeddings.weight"] for name in names
+        )
         tokens, mask = tokens.to(words.device), mask.to(words.device)
         # Every token is of kind 0: a text is one sentence.
         hidden = self._norm("embeddings", words[tokens] + (positions[: tokens.shape[1]] + kinds[0]))
@@ -55,8 +61,13 @@ class MiniLM:
         return F.normalize((hidden * kept).sum(1) / kept.sum(1), dim=1)
 
     def _layer(self, layer: str, hidden: Tensor, mask: Tensor) -> Tensor:
-        linear = (self._linear(f"{layer}.attention.self.{name}", hidden) for name in ("query", "key", "value"))
-        query, key, value = (values.view(*mask.shape, _HEADS, -1).transpose(1, 2) for values in linear)
+        linear = (
+            self._linear(f"{layer}.attention.self.{name}", hidden)
+            for name in ("query", "key", "value")
+        )
+        query, key, value = (
+            values.view(*mask.shape, _HEADS, -1).transpose(1, 2) for values in linear
+        )
         mixed = F.scaled_dot_product_attention(query, key, value, attn_mask=mask[:, None, None])
         mixed = self._linear(f"{layer}.attention.output.dense", mixed.transpose(1, 2).flatten(2))
         hidden = self._norm(f"{layer}.attention.output", hidden + mixed)

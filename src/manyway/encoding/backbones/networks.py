@@ -26,7 +26,9 @@ class Backbone(nn.Module):
     """Images [n, c, h, w] -> features [n, d] (``features``) -> class scores [n, k] (``forward``)."""
 
     n_features: int
-    head_name: str  # "fc" or "linear": the name of the classifier in the public checkpoints of this family
+    head_name: (
+        str  # "fc" or "linear": the name of the classifier in the public checkpoints of this family
+    )
 
     @property
     def n_outputs(self) -> int:
@@ -41,12 +43,19 @@ class Backbone(nn.Module):
         return self.get_submodule(self.head_name)(self.features(images))
 
     def _add_stages(
-        self, block: Callable[[int, int, int], nn.Module], first: int, widths: Sequence[int], blocks: Sequence[int]
+        self,
+        block: Callable[[int, int, int], nn.Module],
+        first: int,
+        widths: Sequence[int],
+        blocks: Sequence[int],
     ) -> None:
         """Add ``layer1``, ``layer2``, … of so many blocks; each but the first halves the resolution."""
         before = first
         for number, (width, n_blocks) in enumerate(zip(widths, blocks, strict=True), start=1):
-            sizes = [(before, width, 1 if number == 1 else 2), *[(width, width, 1)] * (n_blocks - 1)]
+            sizes = [
+                (before, width, 1 if number == 1 else 2),
+                *[(width, width, 1)] * (n_blocks - 1),
+            ]
             self.add_module(f"layer{number}", nn.Sequential(*(block(*size) for size in sizes)))
             before = width
         self.n_features, self.n_stages = before, len(widths)
@@ -74,7 +83,9 @@ class BasicBlock(nn.Module):
         self.conv2, self.bn2 = conv3x3(width, width), nn.BatchNorm2d(width)
         self.downsample: nn.Sequential | None = None
         if stride != 1 or in_channels != width:
-            self.downsample = nn.Sequential(nn.Conv2d(in_channels, width, 1, stride, bias=False), nn.BatchNorm2d(width))
+            self.downsample = nn.Sequential(
+                nn.Conv2d(in_channels, width, 1, stride, bias=False), nn.BatchNorm2d(width)
+            )
 
     def forward(self, x: Tensor) -> Tensor:
         shortcut = x if self.downsample is None else self.downsample(x)
@@ -93,10 +104,19 @@ class ResNet(Backbone):
     head_name = "fc"
 
     def __init__(
-        self, n_classes: int, in_channels: int, *, widths: Sequence[int], blocks: Sequence[int], stem_stride: int
+        self,
+        n_classes: int,
+        in_channels: int,
+        *,
+        widths: Sequence[int],
+        blocks: Sequence[int],
+        stem_stride: int,
     ) -> None:
         super().__init__()
-        self.conv1, self.bn1 = conv3x3(in_channels, widths[0], stem_stride), nn.BatchNorm2d(widths[0])
+        self.conv1, self.bn1 = (
+            conv3x3(in_channels, widths[0], stem_stride),
+            nn.BatchNorm2d(widths[0]),
+        )
         self._add_stages(BasicBlock, widths[0], widths, blocks)
         self.fc = nn.Linear(self.n_features, n_classes)
         self._initialise()
@@ -110,10 +130,15 @@ class PreActivationBlock(nn.Module):
 
     def __init__(self, in_channels: int, width: int, stride: int) -> None:
         super().__init__()
-        self.bn1, self.conv1 = nn.BatchNorm2d(in_channels), nn.Conv2d(in_channels, width, 3, padding=1)
+        self.bn1, self.conv1 = (
+            nn.BatchNorm2d(in_channels),
+            nn.Conv2d(in_channels, width, 3, padding=1),
+        )
         self.bn2, self.conv2 = nn.BatchNorm2d(width), nn.Conv2d(width, width, 3, stride, padding=1)
         same_shape = stride == 1 and in_channels == width
-        self.shortcut = nn.Sequential(*([] if same_shape else [nn.Conv2d(in_channels, width, 1, stride)]))
+        self.shortcut = nn.Sequential(
+            *([] if same_shape else [nn.Conv2d(in_channels, width, 1, stride)])
+        )
 
     def forward(self, x: Tensor) -> Tensor:
         out: Tensor = self.conv1(relu(self.bn1(x)))
@@ -130,7 +155,9 @@ class WideResNet(Backbone):
     def __init__(self, n_classes: int, in_channels: int, *, depth: int, widen: int) -> None:
         super().__init__()
         self.conv1 = nn.Conv2d(in_channels, 16, 3, padding=1)
-        self._add_stages(PreActivationBlock, 16, [16 * widen, 32 * widen, 64 * widen], [(depth - 4) // 6] * 3)
+        self._add_stages(
+            PreActivationBlock, 16, [16 * widen, 32 * widen, 64 * widen], [(depth - 4) // 6] * 3
+        )
         self.bn1 = nn.BatchNorm2d(self.n_features)
         self.linear = nn.Linear(self.n_features, n_classes)
         self._initialise()
@@ -158,7 +185,9 @@ def build(name: str, n_classes: int, in_channels: int = 3, *, seed: int = 0) -> 
         return backbone(n_classes, in_channels)
 
 
-def encode_images(network: Backbone, images: Tensor, preprocess: Preprocess, *, fast: bool = False) -> Tensor:
+def encode_images(
+    network: Backbone, images: Tensor, preprocess: Preprocess, *, fast: bool = False
+) -> Tensor:
     """Features [n, d] of images [n, c, h, w] uint8 on their device, with the statistics of batch normalisation frozen.
 
     ``preprocess`` crops and standardises the images, ``batch`` at a time. ``fast`` computes in bfloat16 on a GPU.
@@ -167,7 +196,9 @@ def encode_images(network: Backbone, images: Tensor, preprocess: Preprocess, *, 
     features = []
     with torch.inference_mode():
         for part in torch.split(images, _TOGETHER):
-            ready = preprocess.standardise(part).contiguous(memory_format=memory_format(part.device))
+            ready = preprocess.standardise(part).contiguous(
+                memory_format=memory_format(part.device)
+            )
             with precision(part.device, fast):
                 features.append(network.features(ready).float())
     return torch.cat(features).clone()

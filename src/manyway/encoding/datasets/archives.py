@@ -15,9 +15,14 @@ from manyway.encoding.datasets.decode import read_picture
 from manyway.errors import InputError
 from manyway.files import is_table
 
-MAX_TOTAL = 64 * 2**30  # bytes when unpacked; the largest data set of the paper (tiered) is about 30 GB
+MAX_TOTAL = (
+    64 * 2**30
+)  # bytes when unpacked; the largest data set of the paper (tiered) is about 30 GB
 MAX_FILE = 256 * 2**20  # bytes of one picture
-_BOXED, _CLOSE = 480, 160  # pixels of a picture that is decoded for its box, and of one that shows the box closely
+_BOXED, _CLOSE = (
+    480,
+    160,
+)  # pixels of a picture that is decoded for its box, and of one that shows the box closely
 MAX_RATIO = 200  # unpacked / packed; pictures are compressed already, so the ratio is near 1 (bitmaps: tens)
 
 
@@ -27,20 +32,32 @@ def open_zip(path: Path) -> tuple[list[str], Callable[..., bytes]]:
         archive = zipfile.ZipFile(path)
         entries = [entry for entry in archive.infolist() if not entry.is_dir()]
     except Exception as error:  # damaged archives raise exceptions of many types
-        raise InputError(f"{path} is neither a folder nor a readable zip archive ({error}).") from error
+        raise InputError(
+            f"{path} is neither a folder nor a readable zip archive ({error})."
+        ) from error
     for entry in entries:
         refuse_escape(entry.filename, path)
         if entry.flag_bits & 0x1:
-            raise InputError(f"{path} is encrypted; unpack it with its password and give the folder.")
-        if entry.file_size > MAX_FILE or entry.file_size > MAX_RATIO * max(entry.compress_size, 1024):
+            raise InputError(
+                f"{path} is encrypted; unpack it with its password and give the folder."
+            )
+        if entry.file_size > MAX_FILE or entry.file_size > MAX_RATIO * max(
+            entry.compress_size, 1024
+        ):
             sizes = f"{entry.file_size:,} bytes from {entry.compress_size:,}"
             bomb = "that looks like a decompression bomb, and the archive was not opened"
             raise InputError(f"{entry.filename} in {path} would unpack to {sizes}: {bomb}.")
     total = sum(entry.file_size for entry in entries)
     if total > MAX_TOTAL:
-        raise InputError(f"{path} would unpack to {total:,} bytes, more than {MAX_TOTAL:,}; it was not opened.")
+        raise InputError(
+            f"{path} would unpack to {total:,} bytes, more than {MAX_TOTAL:,}; it was not opened."
+        )
     inside = [(entry.filename, entry.filename.split("/")) for entry in entries]
-    names = sorted(name for name, parts in inside if not any(p.startswith(".") or p == "__MACOSX" for p in parts))
+    names = sorted(
+        name
+        for name, parts in inside
+        if not any(p.startswith(".") or p == "__MACOSX" for p in parts)
+    )
     if len(set(names)) != len(names):
         raise InputError(f"{path} holds two files of the same name; pack it again.")
 
@@ -111,12 +128,16 @@ class Originals(NamedTuple):
                 exif = picture.getexif()
                 text = str(exif.get_ifd(0x8769).get(0x9003) or exif.get(0x0132) or "")
                 return str(datetime.strptime(text.strip("\0 "), "%Y:%m:%d %H:%M:%S"))
-        except Exception:  # damaged pictures raise errors of every kind, and are shown without a time
+        except (
+            Exception
+        ):  # damaged pictures raise errors of every kind, and are shown without a time
             return ""
 
     def holds(self, path: Path) -> bool:
         """Whether a file is really in the folder, and not behind a link that leads out of it."""
-        return self.folder is not None and os.path.realpath(path).startswith(os.path.realpath(self.folder) + os.sep)
+        return self.folder is not None and os.path.realpath(path).startswith(
+            os.path.realpath(self.folder) + os.sep
+        )
 
 
 def open_originals(path: str | Path) -> Originals:
@@ -164,7 +185,9 @@ def thumbnail(data: bytes, size: int, box: tuple[float, ...] | None = None) -> b
         for colour, wide in (("black", line + 1), ("yellow", line)):  # seen on dark and on light
             pen.rectangle(corners, outline=colour, width=wide)
         x, y, reach = map(round, (left + width / 2, top + height / 2, reach))
-        picture = picture.crop((max(0, x - reach), max(0, y - reach), min(w, x + reach), min(h, y + reach)))
+        picture = picture.crop(
+            (max(0, x - reach), max(0, y - reach), min(w, x + reach), min(h, y + reach))
+        )
     picture.thumbnail((size, size), Image.Resampling.LANCZOS)
     file = io.BytesIO()
     picture.save(file, "JPEG", quality=88)

@@ -20,13 +20,19 @@ if TYPE_CHECKING:
 
 HEADER = 16  # bytes that tell the format
 MAX_PIXELS = 100_000_000  # a larger picture is a decompression bomb or a mistake
-_HEIC = frozenset(b"ftyp" + brand for brand in (b"heic", b"heix", b"heim", b"heis", b"hevc", b"mif1", b"msf1"))
+_HEIC = frozenset(
+    b"ftyp" + brand for brand in (b"heic", b"heix", b"heim", b"heis", b"hevc", b"mif1", b"msf1")
+)
 FIRST_FRAME = "only its first frame is used"
-_PLAIN_MODES = frozenset({"1", "L", "P", "RGB", "RGBX", "CMYK", "YCbCr", "LA", "La", "PA", "RGBA", "RGBa"})
+_PLAIN_MODES = frozenset(
+    {"1", "L", "P", "RGB", "RGBX", "CMYK", "YCbCr", "LA", "La", "PA", "RGBA", "RGBa"}
+)
 _BITS_PER_SAMPLE, _PHOTOMETRIC, _WHITE_IS_ZERO = 258, 262, 0  # TIFF tags
 
 
-def read_picture(data: bytes, channels: int, at_least: int | None = None) -> tuple[Image.Image, str]:
+def read_picture(
+    data: bytes, channels: int, at_least: int | None = None
+) -> tuple[Image.Image, str]:
     """Decode a picture.
 
     Parameters
@@ -60,7 +66,9 @@ def read_picture(data: bytes, channels: int, at_least: int | None = None) -> tup
     try:
         with Image.open(io.BytesIO(data)) as file:
             if file.width * file.height > MAX_PIXELS:
-                raise InputError(f"it has {file.width}×{file.height} pixels, more than {MAX_PIXELS:,}")
+                raise InputError(
+                    f"it has {file.width}×{file.height} pixels, more than {MAX_PIXELS:,}"
+                )
             if file.format == "EPS":
                 raise InputError("it is an EPS program, which is not run; save it as PNG")
             if at_least is not None:
@@ -70,12 +78,16 @@ def read_picture(data: bytes, channels: int, at_least: int | None = None) -> tup
             animated = bool(getattr(file, "is_animated", False)) and file.format != "MPO"
             picture = _eight_bits(turned, file) if turned.mode[0] in "IF" else _on_white(turned)
             wanted = "L" if channels == 1 else "RGB"
-            return picture if picture.mode == wanted else picture.convert(wanted), FIRST_FRAME if animated else ""
+            return picture if picture.mode == wanted else picture.convert(
+                wanted
+            ), FIRST_FRAME if animated else ""
     except InputError:
         raise
     except Exception as error:  # Pillow's decoders raise exceptions of any type on damaged files
         if data[4:12] in _HEIC:
-            raise InputError(f"it is a HEIC picture, which needs pillow-heif: {install('pictures')}") from error
+            raise InputError(
+                f"it is a HEIC picture, which needs pillow-heif: {install('pictures')}"
+            ) from error
         raise InputError(_reason(error)) from error
 
 
@@ -101,7 +113,9 @@ def _on_white(picture: Image.Image) -> Image.Image:
     from PIL import Image
 
     if picture.mode not in _PLAIN_MODES:
-        raise InputError(f"its pixels are of the kind {picture.mode}, which is not supported; save it as 8-bit RGB")
+        raise InputError(
+            f"its pixels are of the kind {picture.mode}, which is not supported; save it as 8-bit RGB"
+        )
     if not picture.has_transparency_data:
         return picture if picture.mode in ("1", "L", "RGB") else picture.convert("RGB")
     picture = picture.convert(picture.mode.upper()) if picture.mode in ("La", "RGBa") else picture
@@ -121,11 +135,17 @@ def _eight_bits(picture: Image.Image, file: Image.Image) -> Image.Image:
         pixels = (values >> (bits - 8)).astype(np.uint8)
     elif picture.mode == "F" and lowest >= 0 and highest <= 1:
         pixels = np.rint(values * np.float32(255)).astype(np.uint8)
-    elif lowest >= 0 and highest <= 255 and (picture.mode == "I" or bool((values == np.rint(values)).all())):
+    elif (
+        lowest >= 0
+        and highest <= 255
+        and (picture.mode == "I" or bool((values == np.rint(values)).all()))
+    ):
         pixels = values.astype(np.uint8)
     else:
         kind = f"{'floats' if picture.mode == 'F' else '32-bit integers'} from {lowest:g} to {highest:g}"
-        raise InputError(f"its pixels are {kind}, not saying which value is white; save it with 8 or 16 bits")
+        raise InputError(
+            f"its pixels are {kind}, not saying which value is white; save it with 8 or 16 bits"
+        )
     pixels = 255 - pixels if tags.get(_PHOTOMETRIC) == _WHITE_IS_ZERO else pixels
     transparent = picture.info.get("transparency")
     if isinstance(transparent, int):

@@ -21,7 +21,10 @@ IMAGENET_MEAN, IMAGENET_STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
 MAX_SIDE = 8192  # pixels; a larger input is a mistake, and would fill the memory
 T = TypeVar("T")
 Remarks = tuple[tuple[str, str], ...]  # (name of a picture, what there is to say about it), sorted
-_RESAMPLING = {"bilinear": 2, "bicubic": 3}  # PIL.Image.Resampling, which is imported only where pictures are read
+_RESAMPLING = {
+    "bilinear": 2,
+    "bicubic": 3,
+}  # PIL.Image.Resampling, which is imported only where pictures are read
 
 
 @dataclass(frozen=True)
@@ -67,13 +70,21 @@ class Preprocess:
 
     def __post_init__(self) -> None:
         if not 1 <= self.crop <= self.resize <= MAX_SIDE:
-            raise InputError(f"resize is {self.resize} and crop {self.crop}; needed: 1 ≤ crop ≤ resize ≤ {MAX_SIDE}.")
+            raise InputError(
+                f"resize is {self.resize} and crop {self.crop}; needed: 1 ≤ crop ≤ resize ≤ {MAX_SIDE}."
+            )
         if len(self.mean) not in (1, 3) or len(self.std) != len(self.mean):
-            raise InputError(f"mean {self.mean} and std {self.std} must have one value per channel: one or three each.")
-        if not all(map(math.isfinite, self.mean)) or not all(0 < value < math.inf for value in self.std):
+            raise InputError(
+                f"mean {self.mean} and std {self.std} must have one value per channel: one or three each."
+            )
+        if not all(map(math.isfinite, self.mean)) or not all(
+            0 < value < math.inf for value in self.std
+        ):
             raise InputError(f"mean {self.mean} must be finite and std {self.std} positive.")
         if self.interpolation not in _RESAMPLING:
-            raise InputError(f"There is no interpolation '{self.interpolation}'; choose {' or '.join(_RESAMPLING)}.")
+            raise InputError(
+                f"There is no interpolation '{self.interpolation}'; choose {' or '.join(_RESAMPLING)}."
+            )
 
     def to_meta(self) -> dict[str, Any]:
         """The values as plain data for the header of a checkpoint."""
@@ -94,7 +105,9 @@ class Preprocess:
         side = min(picture.size)
         left, top = (picture.width - side) / 2, (picture.height - side) / 2
         size, square = (self.resize, self.resize), (left, top, left + side, top + side)
-        pixels = torch.from_numpy(np.array(picture.resize(size, _RESAMPLING[self.interpolation], box=square)))
+        pixels = torch.from_numpy(
+            np.array(picture.resize(size, _RESAMPLING[self.interpolation], box=square))
+        )
         return pixels.unsqueeze(0) if pixels.ndim == 2 else pixels.permute(2, 0, 1).contiguous()
 
     def standardise(self, images: Tensor) -> Tensor:
@@ -124,7 +137,9 @@ def from_metadata(kind: type[T], data: Any, name: str) -> T:
         first = error.errors(include_url=False)[0]
         place = ".".join([name, *map(str, first["loc"])])
         message = first["msg"].removeprefix("Value error, ").rstrip(".")
-        raise InputError(f"'{place}' in the metadata is wrong: {message[:1].lower()}{message[1:]}.") from error
+        raise InputError(
+            f"'{place}' in the metadata is wrong: {message[:1].lower()}{message[1:]}."
+        ) from error
 
 
 @dataclass(frozen=True, eq=False)
@@ -152,7 +167,9 @@ class ImageSet:
     def __post_init__(self) -> None:
         if self.images.ndim != 4 or self.labels.shape != self.images.shape[:1]:
             shapes = f"{tuple(self.images.shape)} and {tuple(self.labels.shape)}"
-            raise InputError(f"An image set needs images [n, c, h, w] and one label per image; got {shapes}.")
+            raise InputError(
+                f"An image set needs images [n, c, h, w] and one label per image; got {shapes}."
+            )
         if len(self.images) == 0:
             raise InputError("The image set is empty; give at least one image.")
 

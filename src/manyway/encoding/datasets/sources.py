@@ -16,7 +16,12 @@ from torch import Tensor
 
 from manyway import files
 from manyway.encoding.datasets.archives import common_folder, open_zip, read_file, refuse_escape
-from manyway.encoding.datasets.decode import HEADER, looks_like_picture, read_picture, require_pillow
+from manyway.encoding.datasets.decode import (
+    HEADER,
+    looks_like_picture,
+    read_picture,
+    require_pillow,
+)
 from manyway.encoding.datasets.preprocess import ImageSet, Preprocess, Remarks
 from manyway.errors import InputError
 
@@ -25,7 +30,9 @@ def _endings(names: str) -> frozenset[str]:
     return frozenset(f".{name}" for name in names.split())
 
 
-IMAGE_SUFFIXES = _endings("avif bmp gif heic heif hif jfif jp2 jpe jpeg jpg mpo pgm png ppm tif tiff webp")
+IMAGE_SUFFIXES = _endings(
+    "avif bmp gif heic heif hif jfif jp2 jpe jpeg jpg mpo pgm png ppm tif tiff webp"
+)
 FILMS = _endings("3gp asf avi flv m2ts m4v mkv mov mp4 mpeg mpg mts webm wmv")
 _RAW = _endings("arw cr2 cr3 crw dng nef nrw orf pef raf rw2 srw x3f")
 _OF_THE_SYSTEM = frozenset({"thumbs.db", "desktop.ini"})
@@ -91,11 +98,17 @@ class ImageSource(Source):
     """Pictures by name; ``read(i)`` returns the bytes of picture i, ``read(i, n)`` its first n."""
 
     read: Read
-    is_support: Tensor | None = None  # [n] bool, marks pictures that are given as labelled examples (iNat)
+    is_support: Tensor | None = (
+        None  # [n] bool, marks pictures that are given as labelled examples (iNat)
+    )
 
 
 def open_source(
-    path: Path, root: files.AnyPath | None = None, options: files.Options = files.AUTO, *, need_labels: bool = True
+    path: Path,
+    root: files.AnyPath | None = None,
+    options: files.Options = files.AUTO,
+    *,
+    need_labels: bool = True,
 ) -> ImageSource:
     """List the pictures at a path.
 
@@ -131,7 +144,9 @@ def folder_source(folder: Path, need_labels: bool = True) -> ImageSource:
     found = list(walk(folder))
     folders = [name[:-1] for name in found if name.find("/") == len(name) - 1]
     names = sorted(name for name in found if name[-1] != "/")
-    return _labelled_by_folder(names, folders, lambda name, *n: read_file(folder / name, *n), str(folder), need_labels)
+    return _labelled_by_folder(
+        names, folders, lambda name, *n: read_file(folder / name, *n), str(folder), need_labels
+    )
 
 
 def zip_source(path: Path, need_labels: bool = True) -> ImageSource:
@@ -140,7 +155,9 @@ def zip_source(path: Path, need_labels: bool = True) -> ImageSource:
     prefix = common_folder(names)
     inside = {name.removeprefix(prefix): name for name in names}
     folders = sorted({name.split("/")[0] for name in inside if "/" in name})
-    return _labelled_by_folder(list(inside), folders, lambda name, *n: read(inside[name], *n), str(path), need_labels)
+    return _labelled_by_folder(
+        list(inside), folders, lambda name, *n: read(inside[name], *n), str(path), need_labels
+    )
 
 
 def list_files(folder: Path) -> list[str]:
@@ -158,7 +175,9 @@ def walk(folder: Path) -> Iterator[str]:
     try:
         while folders or links:
             linked = not folders
-            at = links.pop(0) if linked else folders.pop()  # links last: a folder counts under its own name
+            at = (
+                links.pop(0) if linked else folders.pop()
+            )  # links last: a folder counts under its own name
             place, status = folder / at, os.stat(folder / at)
             if linked and place.parent.resolve().is_relative_to(place.resolve()):
                 raise InputError(f"{place} is a link to a folder that it lies in; remove the link.")
@@ -173,7 +192,9 @@ def walk(folder: Path) -> Iterator[str]:
                     if os.path.isdir(entry) if entry.is_symlink() else entry.is_dir():
                         (links if entry.is_symlink() else folders).append(f"{name}/")
                         yield f"{name}/"
-                    elif entry.is_file() if not entry.is_symlink() or os.path.exists(entry) else True:
+                    elif (
+                        entry.is_file() if not entry.is_symlink() or os.path.exists(entry) else True
+                    ):
                         yield name  # also a link to nothing, which is a picture that cannot be read
             links.sort()
     except OSError as error:
@@ -184,11 +205,19 @@ def _labelled_by_folder(
     names: Sequence[str], folders: Sequence[str], read: Read, title: str, need_labels: bool
 ) -> ImageSource:
     pictures = tuple(IMAGE_SUFFIXES)
-    suffixes = {name: splitext(name)[1].rstrip(".").lower() for name in names if not name.lower().endswith(pictures)}
+    suffixes = {
+        name: splitext(name)[1].rstrip(".").lower()
+        for name in names
+        if not name.lower().endswith(pictures)
+    }
     # Where no name ends like a picture, the contents decide.
     others = {name for name, suffix in suffixes.items() if suffix and suffix not in IMAGE_SUFFIXES}
     others = others if len(others) < len(names) else set()
-    kept = [name for name in names if name not in others and name.rpartition("/")[2].lower() not in _OF_THE_SYSTEM]
+    kept = [
+        name
+        for name in names
+        if name not in others and name.rpartition("/")[2].lower() not in _OF_THE_SYSTEM
+    ]
     if not kept:
         raise InputError(f"{title} holds no pictures.")
     loose = next((name for name in kept if "/" not in name), None)
@@ -197,16 +226,22 @@ def _labelled_by_folder(
     if not folders or (loose is not None and not need_labels):
         classes = [UNLABELLED] * len(kept)
     elif loose is not None:
-        hint = "put every picture into a class folder, or name the examples first and the items second"
+        hint = (
+            "put every picture into a class folder, or name the examples first and the items second"
+        )
         raise InputError(f"{title} mixes class folders with loose files ({loose}); {hint}.")
     elif empty and need_labels:
-        raise InputError(f"The class folder '{empty[0]}' in {title} is empty; remove it or put pictures into it.")
+        raise InputError(
+            f"The class folder '{empty[0]}' in {title} is empty; remove it or put pictures into it."
+        )
     shown = sorted(name for name in others if name.rpartition("/")[2].lower() not in _OF_THE_SYSTEM)
     left_out = tuple((name, _what_is(suffixes[name])) for name in shown)
     notes, inner = list[str](), sorted({name.split("/")[1] for name in kept if name.count("/") > 1})
     if need_labels and len(inner) > 1 and all(name.count("/") > 1 for name in kept):
         outer, those = files.listed(sorted(set(classes)), 3), files.listed(inner, 3)
-        notes.append(f"the classes of {title} are its outer folders ({outer}), not those in them ({those})")
+        notes.append(
+            f"the classes of {title} are its outer folders ({outer}), not those in them ({those})"
+        )
     return from_names(kept, classes, read, title, left_out=left_out, notes=tuple(notes))
 
 
@@ -218,14 +253,23 @@ def _what_is(suffix: str) -> str:
 
 
 def from_names(
-    names: Sequence[str], classes: Sequence[str], read: Read, title: str, order: Sequence[str] = (), **more: Any
+    names: Sequence[str],
+    classes: Sequence[str],
+    read: Read,
+    title: str,
+    order: Sequence[str] = (),
+    **more: Any,
 ) -> ImageSource:
     """A source from one class name per picture; classes are numbered in ``order`` (by default sorted)."""
     frozen = tuple(names)
-    return ImageSource(frozen, *numbered(classes, title, order), title, lambda i, *n: read(frozen[i], *n), **more)
+    return ImageSource(
+        frozen, *numbered(classes, title, order), title, lambda i, *n: read(frozen[i], *n), **more
+    )
 
 
-def numbered(classes: Sequence[str], title: str, order: Sequence[str] = ()) -> tuple[Tensor, tuple[str, ...]]:
+def numbered(
+    classes: Sequence[str], title: str, order: Sequence[str] = ()
+) -> tuple[Tensor, tuple[str, ...]]:
     """Labels [n] and names of the classes, which are numbered in ``order`` (by default sorted).
 
     Classes that differ only in case or Unicode form are refused: on some disks they are one folder, else a slip.
@@ -236,7 +280,9 @@ def numbered(classes: Sequence[str], title: str, order: Sequence[str] = ()) -> t
         other = seen.setdefault(unicodedata.normalize("NFC", name).casefold(), name)
         if other != name:
             two = f"'{other}' and '{name}'"
-            raise InputError(f"{title} has two classes that differ only in case or Unicode form: {two}.")
+            raise InputError(
+                f"{title} has two classes that differ only in case or Unicode form: {two}."
+            )
     number = {name: i for i, name in enumerate(class_names)}
     return torch.tensor([number[name] for name in classes], dtype=torch.int64), class_names
 
@@ -254,7 +300,9 @@ def read_list(
         return PurePosixPath(first[0].strip()).suffix.lower() not in IMAGE_SUFFIXES
 
     table = files.open_table(path, options, is_header)
-    at_path, at_label = (files.find_any(table.names, *PATH_COLUMNS), None) if table.named else (0, 1)
+    at_path, at_label = (
+        (files.find_any(table.names, *PATH_COLUMNS), None) if table.named else (0, 1)
+    )
     if table.named and need_labels:
         at_label = files.find_label(path, table, options)
     if at_path is None or (at_label is None and need_labels):
@@ -264,13 +312,18 @@ def read_list(
     pictures, labels = table.values([at_path, at_label if need_labels else None])
     if not pictures:
         raise InputError(f"{path} lists no pictures.")
-    names = [str(cell).strip().replace("\\", "/") for cell in pictures]  # lists are written on Windows too
+    names = [
+        str(cell).strip().replace("\\", "/") for cell in pictures
+    ]  # lists are written on Windows too
     classes = map(str, files.clean_labels(path, labels, table.place)) if need_labels else ()
     return names, tuple(classes), table, others
 
 
 def list_source(
-    path: Path, root: files.AnyPath | None = None, options: files.Options = files.AUTO, need_labels: bool = True
+    path: Path,
+    root: files.AnyPath | None = None,
+    options: files.Options = files.AUTO,
+    need_labels: bool = True,
 ) -> ImageSource:
     """Pictures listed in a table, found under ``root`` (default: the folder of the file)."""
     folder = Path(root) if root is not None else path.parent
@@ -278,13 +331,22 @@ def list_source(
     for name in names:
         refuse_escape(name, path)
     if not any(os.path.isfile(folder / name) for name in names):
-        raise InputError(f"{path} lists {names[0]}, which is not in {folder}; paths begin at the folder of the list.")
+        raise InputError(
+            f"{path} lists {names[0]}, which is not in {folder}; paths begin at the folder of the list."
+        )
     labels = labels or [UNLABELLED] * len(names)
     carried = dict(zip((table.names[at] for at in others), table.values(others), strict=True))
     header = tuple(table.names) if table.named else ()
     origin = files.TableOrigin.of(table, path, len(names), options.sheet)
-    about: dict[str, Any] = {"header": header, "carried": carried, "notes": tuple(table.notes), "origin": origin}
-    return from_names(names, labels, lambda name, *n: read_file(folder / name, *n), str(path), **about)
+    about: dict[str, Any] = {
+        "header": header,
+        "carried": carried,
+        "notes": tuple(table.notes),
+        "origin": origin,
+    }
+    return from_names(
+        names, labels, lambda name, *n: read_file(folder / name, *n), str(path), **about
+    )
 
 
 class Decoded(NamedTuple):
@@ -350,7 +412,11 @@ def decode_rows(
                 return None
             picture, note = read_picture(data, preprocess.channels, preprocess.resize)
         except (OSError, InputError) as error:
-            why = f"it cannot be read ({error.strerror or error})" if isinstance(error, OSError) else str(error)
+            why = (
+                f"it cannot be read ({error.strerror or error})"
+                if isinstance(error, OSError)
+                else str(error)
+            )
             skipped[source.names[i]] = why
             return None
         if note:
@@ -361,7 +427,9 @@ def decode_rows(
     if skipped and not skip_bad:
         name = min(skipped)
         more = f" ({len(skipped) - 1} more of {len(rows)} looked at)" if len(skipped) > 1 else ""
-        raise InputError(f"{name} in {source.title} cannot be used: {skipped[name]}{more}; {_MEND}.")
+        raise InputError(
+            f"{name} in {source.title} cannot be used: {skipped[name]}{more}; {_MEND}."
+        )
     return Decoded(pictures, tuple(sorted(skipped.items())), tuple(sorted(notes.items())))
 
 
@@ -373,7 +441,11 @@ def _in_threads(work: Callable[[int], T], rows: Sequence[int]) -> list[T]:
 
 
 def load_images(
-    source: ImageSource, preprocess: Preprocess, *, skip_bad: bool = False, progress: Progress = lambda n: None
+    source: ImageSource,
+    preprocess: Preprocess,
+    *,
+    skip_bad: bool = False,
+    progress: Progress = lambda n: None,
 ) -> ImageSet:
     """Decode every picture of a source once.
 
@@ -396,20 +468,30 @@ def load_images(
     for start in range(0, len(source), 512):
         rows = range(start, min(start + 512, len(source)))
         decoded = decode_rows(source, rows, preprocess, skip_bad=skip_bad)
-        images |= {row: picture for row, picture in zip(rows, decoded.pictures, strict=True) if picture is not None}
+        images |= {
+            row: picture
+            for row, picture in zip(rows, decoded.pictures, strict=True)
+            if picture is not None
+        }
         skipped += decoded.skipped
         notes += decoded.notes
         progress(len(rows))
     if not images:
         raise InputError(f"No picture in {source.title} could be read.")
     labels = source.labels[torch.tensor([*images])]
-    return ImageSet(torch.stack([*images.values()]), labels, source.class_names, tuple(skipped), tuple(notes))
+    return ImageSet(
+        torch.stack([*images.values()]), labels, source.class_names, tuple(skipped), tuple(notes)
+    )
 
 
-def array_source(images: Pixels, labels: Tensor, class_names: Sequence[str], title: str) -> ImageSource:
+def array_source(
+    images: Pixels, labels: Tensor, class_names: Sequence[str], title: str
+) -> ImageSource:
     """A source of pictures [n, h, w] in memory. They are read as grey PGM files, so that all later code is shared."""
     numbers = [str(i) for i in range(len(images))]
-    return ImageSource(tuple(numbers), labels, tuple(class_names), title, lambda i: grey_file(images[i]))
+    return ImageSource(
+        tuple(numbers), labels, tuple(class_names), title, lambda i: grey_file(images[i])
+    )
 
 
 def grey_file(pixels: Pixels) -> bytes:

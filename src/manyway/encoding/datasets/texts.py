@@ -27,7 +27,11 @@ def may_hold_texts(path: Path) -> bool:
 
 
 def open_texts(
-    path: Path, options: files.Options = files.AUTO, *, need_labels: bool = True, skip_empty: bool = False
+    path: Path,
+    options: files.Options = files.AUTO,
+    *,
+    need_labels: bool = True,
+    skip_empty: bool = False,
 ) -> TextSource:
     """Read texts and, where there are any, their labels.
 
@@ -53,7 +57,11 @@ def open_texts(
         found = sorted(file for file in path.iterdir() if file.suffix.lower() == ".txt")
         if not found:
             raise InputError(f"{path} holds no CLASS.txt files with one text per line.")
-        rows = [(f"{file.stem}:line {number}", text, file.stem) for file in found for number, text in _lines(file)]
+        rows = [
+            (f"{file.stem}:line {number}", text, file.stem)
+            for file in found
+            for number, text in _lines(file)
+        ]
         places, texts, labels = ([row[at] for row in rows] for at in range(3))
         return _source(path, places, texts, labels)
     suffix = files.suffix_of(path)
@@ -64,7 +72,9 @@ def open_texts(
         lines = _lines(source)
         places, texts = ([f"line {number}" for number, _ in lines], [text for _, text in lines])
         note = f"every line of {path.name} is one text; if tabs are between columns, name the file .tsv"
-        return _source(path, places, texts, notes=(*source.notes, *([note] if files.tabs_in(source) else [])))
+        return _source(
+            path, places, texts, notes=(*source.notes, *([note] if files.tabs_in(source) else []))
+        )
     table = files.open_table(path, options)
     names = table.names
     label = files.find_label(path, table, options) if need_labels else None
@@ -73,17 +83,29 @@ def open_texts(
         none = f"{files.listed(names)}, of which none holds texts (or is named {', '.join(files.TEXT_NAMES)})"
         raise InputError(f"{path} has the columns {none}; name that of texts with `text_column`.")
     others = [name for at, name in enumerate(names) if at != text]
-    guessed = options.text_column is None and text is not None and names[text] not in files.TEXT_NAMES
-    if guessed and len(names[text or 0].split()) > _NAME_WORDS and all(map(files.is_number, others)):
+    guessed = (
+        options.text_column is None and text is not None and names[text] not in files.TEXT_NAMES
+    )
+    if (
+        guessed
+        and len(names[text or 0].split()) > _NAME_WORDS
+        and all(map(files.is_number, others))
+    ):
         hint = f"write names of columns above it, or say that '{names[text or 0]}' is one with `text_column`"
         raise InputError(f"The first line of {path} looks like an item, not like names; {hint}.")
     item, other_items = files.find_item(table, options, {label, text})
-    kept = [at for at in range(len(names)) if at not in (label, item) and (at != text or item is not None)]
+    kept = [
+        at
+        for at in range(len(names))
+        if at not in (label, item) and (at != text or item is not None)
+    ]
     texts, labels, items, *carried = table.values([text, label, item, *kept])
     called_items = files.item_names(path, items)
     places = [table.place(row) for row in range(len(texts or ()))]
     may_lack = skip_empty or not need_labels
-    empty = {row for row, cell in enumerate(texts or ()) if may_lack and not str(cell or "").strip()}
+    empty = {
+        row for row, cell in enumerate(texts or ()) if may_lack and not str(cell or "").strip()
+    }
 
     def filled(cells: Sequence[Any] | None) -> Any:
         return cells and tuple(cell for row, cell in enumerate(cells) if row not in empty)
@@ -117,13 +139,19 @@ def open_texts(
 
 
 def _source(
-    path: Path, places: Sequence[str], texts: Sequence[Any], given: Sequence[Any] | None = None, **more: Any
+    path: Path,
+    places: Sequence[str],
+    texts: Sequence[Any],
+    given: Sequence[Any] | None = None,
+    **more: Any,
 ) -> TextSource:
     if not texts:
         raise InputError(f"{path} holds no texts.")
     for place, text in zip(places, texts, strict=True):
         if not isinstance(text, str) or not text.strip():
-            raise InputError(f"{place.capitalize()} of {path} needs a text in the column '{more['text_column']}'.")
+            raise InputError(
+                f"{place.capitalize()} of {path} needs a text in the column '{more['text_column']}'."
+            )
     labels = [UNLABELLED] * len(texts)
     if given is not None:
         labels = list(map(str, files.clean_labels(path, given, lambda row: places[row])))

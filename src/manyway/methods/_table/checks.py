@@ -11,10 +11,27 @@ from manyway.core.arguments import refuse_type
 from manyway.errors import InputError
 
 # A parameter means the same in every method, so its range is written once. Integers are counts, at least 1.
-_POSITIVE = {"logit_scale", "temperature", "inlier_temperature", "tempering", "precision", "concentration", "power"}
+_POSITIVE = {
+    "logit_scale",
+    "temperature",
+    "inlier_temperature",
+    "tempering",
+    "precision",
+    "concentration",
+    "power",
+}
 _POSITIVE |= {"lr", "c", "step", "alphas", "anneal_from", "max_concentration"}
 _POSITIVE |= {"prior_weight", "anchor_weight", "entropy_weight", "affinity_weight"}
-_NOT_NEGATIVE = {"lam", "eps", "tol", "sinkhorn_tol", "weights", "graph_weight", "guess_weight", "gammas"}
+_NOT_NEGATIVE = {
+    "lam",
+    "eps",
+    "tol",
+    "sinkhorn_tol",
+    "weights",
+    "graph_weight",
+    "guess_weight",
+    "gammas",
+}
 _LARGEST = 1e15  # larger numbers are slips, and overflow in float32 when they are squared
 _SHARES = {"data_weight", "queries_weight"}  # from 0 to 1
 _COUNTS = (int, int | None)
@@ -33,7 +50,9 @@ def check_params(method: str, params: Mapping[str, Any], annotations: Mapping[st
     for name, value in params.items():
         annotation = annotations.get(name, Any)
         refuse_type(method, name, value, annotation)
-        for number in value if isinstance(value, Sequence) and not isinstance(value, str) else [value]:
+        for number in (
+            value if isinstance(value, Sequence) and not isinstance(value, str) else [value]
+        ):
             if not isinstance(number, Real) or isinstance(number, bool):
                 continue
             if name in _SHARES and not 0 <= float(number) <= 1:
@@ -41,8 +60,12 @@ def check_params(method: str, params: Mapping[str, Any], annotations: Mapping[st
             if name in _NOT_NEGATIVE and number < 0:
                 raise InputError(f"{method}: {name} is {value!r}; it must not be negative.")
             if abs(float(number)) > _LARGEST:
-                raise InputError(f"{method}: {name} is {value!r}; it must be smaller than {_LARGEST:g}.")
-            if number <= 0 and (name in _POSITIVE or (isinstance(number, Integral) and annotation in _COUNTS)):
+                raise InputError(
+                    f"{method}: {name} is {value!r}; it must be smaller than {_LARGEST:g}."
+                )
+            if number <= 0 and (
+                name in _POSITIVE or (isinstance(number, Integral) and annotation in _COUNTS)
+            ):
                 raise InputError(f"{method}: {name} is {value!r}; it must be positive.")
 
 

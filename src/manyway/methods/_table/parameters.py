@@ -25,7 +25,9 @@ def described_as(source: Callable[..., Any]) -> Callable[[F], F]:
         entries = described_parameters(function.__module__, function.__name__).values()
         section = "\n".join(dict.fromkeys(entries)) + "\n"
         doc = f"{inspect.getdoc(function)}\n"
-        function.__doc__ = re.sub(r"(?<=Parameters\n----------\n)(?:.+\n)*", lambda _: section, doc, count=1)
+        function.__doc__ = re.sub(
+            r"(?<=Parameters\n----------\n)(?:.+\n)*", lambda _: section, doc, count=1
+        )
         return function
 
     return decorate
@@ -79,7 +81,9 @@ def described_parameters(module: str, name: str) -> dict[str, str]:
     """
     module, function = _defined(module, name)
     found = doc_entries(doc_sections(ast.get_docstring(function) or "").get("Parameters", ""))
-    defaults = dict(zip((each.arg for each in function.args.kwonlyargs), function.args.kw_defaults, strict=True))
+    defaults = dict(
+        zip((each.arg for each in function.args.kwonlyargs), function.args.kw_defaults, strict=True)
+    )
     for call in function.decorator_list:
         if isinstance(call, ast.Call) and ast.unparse(call.func) == "described_as":
             for key, entry in described_parameters(module, ast.unparse(call.args[0])).items():
@@ -97,6 +101,10 @@ def _defined(module: str, name: str) -> tuple[str, ast.FunctionDef]:
     for node in ast.parse(Path(spec.origin).read_text(encoding="utf-8")).body:
         if isinstance(node, ast.FunctionDef) and node.name == name:
             return module, node
-        if isinstance(node, ast.ImportFrom) and node.module and name in (alias.name for alias in node.names):
+        if (
+            isinstance(node, ast.ImportFrom)
+            and node.module
+            and name in (alias.name for alias in node.names)
+        ):
             return _defined(node.module, name)
     raise LookupError(f"{module} defines no {name}")

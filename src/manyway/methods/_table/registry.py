@@ -17,7 +17,12 @@ from manyway import core  # its parts are imported at their first use, which loa
 from manyway.core.arguments import annotations_of, checks_arguments
 from manyway.errors import ConvergenceWarning, InputError, named, nearest
 from manyway.methods._table.checks import check_params, check_samples, check_solution
-from manyway.methods._table.parameters import described_parameters, doc_entries, doc_sections, first_line
+from manyway.methods._table.parameters import (
+    described_parameters,
+    doc_entries,
+    doc_sections,
+    first_line,
+)
 
 _DATA = ("prepared",)  # arguments of solvers that are data, not parameters
 _NO_CHANGE = ("with_objective", "carry")  # parameters that do not change the answers for one task
@@ -29,25 +34,37 @@ class Method:
 
     name: str
     title: str
-    home: str | Callable[..., core.Solution]  # "module:function" below manyway.methods, or the function itself
+    home: (
+        str | Callable[..., core.Solution]
+    )  # "module:function" below manyway.methods, or the function itself
     reference: str
     transductive: bool = True
-    holds_support: bool | str = False  # whether it keeps every support sample in memory, or on this type of device only
+    holds_support: bool | str = (
+        False  # whether it keeps every support sample in memory, or on this type of device only
+    )
     version: int = 1  # rises when the method's answers change; stored results remember it
-    stops_without_tol: bool = False  # whether it has a stopping rule that no parameter `tol` switches on
+    stops_without_tol: bool = (
+        False  # whether it has a stopping rule that no parameter `tol` switches on
+    )
     # What depends on the support alone, "module:function" or the function: (tasks, **parameters) -> prepared, a
     # dataclass of tensors, or None where nothing can be prepared with these parameters. Solvers take it as `prepared`.
     prepare: str | Callable[..., Any] | None = None
     # The same method for one task whose queries are read in blocks (``Tasks.pile``), "module:function" or the function;
     # None where the method needs all queries at once.
     in_blocks: str | Callable[..., Any] | None = None
-    class_features: bool = False  # whether it uses the class features of tasks; classes then need no support sample
+    class_features: bool = (
+        False  # whether it uses the class features of tasks; classes then need no support sample
+    )
     # For methods with parameters that were learned on other tasks: (params, *, shots, n_classes, n_query, k_eff) -> a
     # sentence where tasks of these sizes differ from those, or None. "module:function" or the function.
     training: str | Callable[..., str | None] | None = None
-    takes_known: bool = False  # whether known labels of queries, earlier batches and several classes are of use
+    takes_known: bool = (
+        False  # whether known labels of queries, earlier batches and several classes are of use
+    )
     scores: bool = False  # whether it takes the scores of a classifier as they are; others take them as features
-    learned: tuple[str, ...] = ()  # attributes of what is prepared that estimators show, as `precision_`
+    learned: tuple[
+        str, ...
+    ] = ()  # attributes of what is prepared that estimators show, as `precision_`
 
     @cached_property
     def solver(self) -> Callable[..., core.Solution]:
@@ -88,7 +105,11 @@ class Method:
     def defaults(self) -> dict[str, Any]:
         """Its parameters with their default values; ``prepared`` and ``known`` are data, not parameters."""
         known = inspect.signature(self.solver).parameters.values()
-        return {one.name: one.default for one in known if one.kind is one.KEYWORD_ONLY and one.name not in _DATA}
+        return {
+            one.name: one.default
+            for one in known
+            if one.kind is one.KEYWORD_ONLY and one.name not in _DATA
+        }
 
     @property
     def parameters(self) -> dict[str, Any]:
@@ -108,7 +129,9 @@ class Method:
         """The types of the solver's parameters, from its signature; one that cannot be resolved is Any."""
         return annotations_of(self.solver)
 
-    def __call__(self, tasks: core.Tasks, *, prepared: Any = None, known: Any = None, **params: Any) -> core.Solution:
+    def __call__(
+        self, tasks: core.Tasks, *, prepared: Any = None, known: Any = None, **params: Any
+    ) -> core.Solution:
         import torch
 
         self.check(params)
@@ -131,17 +154,28 @@ class Method:
             check_samples(self.name, tasks)
         able = ", ".join(method.name for method in METHODS.values() if method.takes_known)
         if tasks.known is not None and not self.takes_known:
-            raise InputError(f"{self.name} cannot use known labels of queries; use {able}, or leave `known` out.")
-        asked = {"use earlier batches": tasks.earlier is not None, "answer several classes": tasks.several}
+            raise InputError(
+                f"{self.name} cannot use known labels of queries; use {able}, or leave `known` out."
+            )
+        asked = {
+            "use earlier batches": tasks.earlier is not None,
+            "answer several classes": tasks.several,
+        }
         for what in (what for what, given in asked.items() if given and not self.takes_known):
             raise InputError(f"{self.name} cannot {what}; use {able}.")
         if tasks.pile is not None and self.in_blocks is None and self.transductive:
-            others = (one for one in METHODS.values() if one.class_features or tasks.class_table is None)
+            others = (
+                one for one in METHODS.values() if one.class_features or tasks.class_table is None
+            )
             able = " or ".join(one.name for one in others if one.in_blocks is not None)
             many = f"{tasks.n_query} items and {tasks.n_classes} classes cannot be labelled by {self.name} in blocks"
-            raise InputError(f"{many}; choose the `method` {able}, or cut the items into smaller batches.")
+            raise InputError(
+                f"{many}; choose the `method` {able}, or cut the items into smaller batches."
+            )
 
-    def _row_by_row(self, tasks: core.Tasks, *, prepared: Any = None, **params: Any) -> core.Solution:
+    def _row_by_row(
+        self, tasks: core.Tasks, *, prepared: Any = None, **params: Any
+    ) -> core.Solution:
         """The answers of a method that answers each query on its own, for a pile."""
 
         if prepared is None and self.preparation is not None:
@@ -162,7 +196,13 @@ class Method:
         return f"{self.name} did not converge in {n_left} of {n_tasks} tasks; raise {limits}."
 
     def unlike_training(
-        self, params: Mapping[str, Any], *, shots: float, n_classes: int, n_query: int, k_eff: int | None = None
+        self,
+        params: Mapping[str, Any],
+        *,
+        shots: float,
+        n_classes: int,
+        n_query: int,
+        k_eff: int | None = None,
     ) -> str | None:
         """A sentence where tasks differ from those that learned parameters are for; None where they do not."""
         if self.training is None:
@@ -170,18 +210,28 @@ class Method:
         sizes = {"shots": shots, "n_classes": n_classes, "n_query": n_query, "k_eff": k_eff}
         return cast("str | None", _imported(self.training)({**self.defaults, **params}, **sizes))
 
-    def remarks(self, tasks: core.Tasks, solution: core.Solution, params: Mapping[str, Any]) -> list[tuple[str, bool]]:
+    def remarks(
+        self, tasks: core.Tasks, solution: core.Solution, params: Mapping[str, Any]
+    ) -> list[tuple[str, bool]]:
         """What to warn of after solving tasks, each with whether it is about convergence.
 
         How many classes are present is not known, so that learned parameters are not asked about it.
         """
         shots = tasks.n_support / tasks.n_classes
-        unlike = self.unlike_training(params, shots=shots, n_classes=tasks.n_classes, n_query=tasks.n_query)
+        unlike = self.unlike_training(
+            params, shots=shots, n_classes=tasks.n_classes, n_query=tasks.n_query
+        )
         both = ((self.unfinished(solution, params), True), (unlike, False))
-        return [(sentence, about_convergence) for sentence, about_convergence in both if sentence is not None]
+        return [
+            (sentence, about_convergence)
+            for sentence, about_convergence in both
+            if sentence is not None
+        ]
 
 
-def _row_by_row(method: str, tasks: core.Tasks, params: Mapping[str, Any], rows: Any, memory: Any) -> Any:
+def _row_by_row(
+    method: str, tasks: core.Tasks, params: Mapping[str, Any], rows: Any, memory: Any
+) -> Any:
     """From the rows [1, b, d] of a block to the answers of a method that answers each query on its own."""
 
     block = replace(tasks, query_table=rows, query_index=None, pile=None)

@@ -75,7 +75,9 @@ def authors_steps(alpha: Tensor, target: Tensor, dtype: torch.dtype = torch.floa
         steps.take()
         if checked:
             alpha = steps.alpha()
-            moving = (alpha - before).square_().sum((1, 2)) >= _MM_TOLERANCE * before.square_().sum((1, 2))
+            moving = (alpha - before).square_().sum((1, 2)) >= _MM_TOLERANCE * before.square_().sum(
+                (1, 2)
+            )
             if not bool(moving.all()):
                 answer[tasks] = alpha
                 tasks = tasks[moving]
@@ -103,7 +105,10 @@ class _Steps:
     """
 
     def __init__(self, alpha: Tensor, target: Tensor, dtype: torch.dtype) -> None:
-        self.target, self.origin = target.contiguous(), alpha.clone()  # y and α₀, float64, as are the next three
+        self.target, self.origin = (
+            target.contiguous(),
+            alpha.clone(),
+        )  # y and α₀, float64, as are the next three
         self.sum_of_origins = alpha.sum(-1, keepdim=True)  # [t, k, 1]
         self.psi_of_total = torch.digamma(self.sum_of_origins)  # ψ(A₀)
         self.slope = torch.zeros_like(alpha)  # f₀
@@ -112,7 +117,9 @@ class _Steps:
         self.series = torch.zeros(9, *alpha.shape, dtype=dtype, device=alpha.device)
         self.rows = self.series.unbind()
         self.change = torch.zeros_like(alpha, dtype=dtype)  # x
-        self.scratch = tuple(torch.empty_like(self.change) for _ in range(3))  # reused, as each step is short
+        self.scratch = tuple(
+            torch.empty_like(self.change) for _ in range(3)
+        )  # reused, as each step is short
         self._renew(torch.arange(alpha.numel(), device=alpha.device))
 
     def alpha(self) -> Tensor:
@@ -139,14 +146,18 @@ class _Steps:
 
     def _psi_of_total(self) -> Tensor:
         """[t, k, 1] ψ(A)."""
-        return torch.digamma(self.sum_of_origins + torch.linalg.vecdot(self.rows[1], self.change).unsqueeze(-1))
+        return torch.digamma(
+            self.sum_of_origins + torch.linalg.vecdot(self.rows[1], self.change).unsqueeze(-1)
+        )
 
     def _check(self) -> None:
         """Renew series that are used too far from their origin, and plan the next check: half as late as expected."""
         relative = torch.mul(self.change, self.rows[-1], out=self.scratch[0]).abs_()  # of α + 1
         largest = float(relative.amax())
         if largest > _EXPANSION:
-            self._renew((relative > _EXPANSION / 2).flatten().nonzero().squeeze(1))  # others soon would be
+            self._renew(
+                (relative > _EXPANSION / 2).flatten().nonzero().squeeze(1)
+            )  # others soon would be
         else:
             expected = (_EXPANSION / max(largest, 1e-9) - 1) * self.taken
             self.left = max(1, min(_MM_STEPS_BETWEEN_CHECKS, int(expected / 2)))
@@ -157,7 +168,11 @@ class _Steps:
         if float(shift.abs().amax()) > _EXPANSION:
             self.psi_of_total += shift
             self.rows[0].copy_(self.slope.addcmul_(self.origin, shift))
-        origins, changes, rows = self.origin.view(-1), self.change.view(-1), which // self.target.shape[-1]
+        origins, changes, rows = (
+            self.origin.view(-1),
+            self.change.view(-1),
+            which // self.target.shape[-1],
+        )
         before = origins[which]
         alpha = before * (1 + changes[which].double())
         origins[which], changes[which] = alpha, 0
@@ -165,12 +180,16 @@ class _Steps:
         x, square = alpha + 1, alpha.square()
         psi, part = torch.digamma(x), alpha / x
         # α² ψ' at three places, and the parabola through them.
-        low, here, high = (torch.polygamma(1, x * step) * square for step in (1 - _EXPANSION, 1, 1 + _EXPANSION))
+        low, here, high = (
+            torch.polygamma(1, x * step) * square for step in (1 - _EXPANSION, 1, 1 + _EXPANSION)
+        )
         second = part * (high - low) / (4 * _EXPANSION)
         third = part.square() * (high - 2 * here + low) / (6 * _EXPANSION**2)
         h = 2 * (alpha * psi - torch.lgamma(x))
         slope = alpha * (self.target.view(-1)[which] + self.psi_of_total.view(-1)[rows] - psi) + 1
         self.slope.view(-1)[which] = slope
-        series = torch.stack([slope, alpha, here, second, third, 1 + h, 2 * here, here + 2 * second, part])
+        series = torch.stack(
+            [slope, alpha, here, second, third, 1 + h, 2 * here, here + 2 * second, part]
+        )
         self.series.view(9, -1).index_copy_(1, which, series.to(self.series.dtype))
         self.taken, self.left = 0, 1  # steps since now, and until the next check

@@ -5,7 +5,16 @@ from typing import Literal, NamedTuple
 import torch
 from torch import Tensor
 
-from manyway.core import Recorder, Solution, Tasks, class_directions, column_sums, cross_products, one_hot, unit
+from manyway.core import (
+    Recorder,
+    Solution,
+    Tasks,
+    class_directions,
+    column_sums,
+    cross_products,
+    one_hot,
+    unit,
+)
 from manyway.errors import InputError
 from manyway.methods._table.parameters import described_as
 from manyway.methods.calibration.scaling import transform
@@ -39,7 +48,9 @@ class _Parameters(NamedTuple):
             return 1.0 if self.lam is None else self.lam / tasks.n_query
         if self.lam is not None or not 1 <= self.k_eff <= tasks.n_classes:
             most = tasks.n_classes
-            raise InputError(f"k_eff is {self.k_eff}; it must be from 1 to K = {most}, and lam must then be None.")
+            raise InputError(
+                f"k_eff is {self.k_eff}; it must be from 1 to K = {most}, and lam must then be None."
+            )
         return float(tasks.n_classes // self.k_eff)
 
 
@@ -202,24 +213,39 @@ def _solve(tasks: Tasks, parameters: _Parameters) -> Solution:
     per_task = tasks.n_classes * (tasks.n_classes + tasks.n_support + tasks.n_query)
     numbers = _BLOCK_NUMBERS | (_AUTHORS_BLOCK_NUMBERS if parameters.m_step == "authors" else {})
     size = max(1, numbers.get(tasks.device.type, 1 << 16) // per_task)
-    parts = [_solve_block(tasks[first : first + size], parameters, weight) for first in range(0, tasks.n_tasks, size)]
+    parts = [
+        _solve_block(tasks[first : first + size], parameters, weight)
+        for first in range(0, tasks.n_tasks, size)
+    ]
     answers, alphas, terms = zip(*parts, strict=True)
     alpha = torch.cat(alphas)
     objective = {name: torch.cat([part[name] for part in terms]) for name in terms[0]}
-    answer, means = torch.cat(answers).to(tasks.dtype), lambda: (alpha / alpha.sum(-1, keepdim=True)).to(tasks.dtype)
+    answer, means = (
+        torch.cat(answers).to(tasks.dtype),
+        lambda: (alpha / alpha.sum(-1, keepdim=True)).to(tasks.dtype),
+    )
     return Solution(answer, parameters.max_iter, False, means, objective_parts=objective)
 
 
-def _solve_block(tasks: Tasks, parameters: _Parameters, weight: float) -> tuple[Tensor, Tensor, dict[str, Tensor]]:
+def _solve_block(
+    tasks: Tasks, parameters: _Parameters, weight: float
+) -> tuple[Tensor, Tensor, dict[str, Tensor]]:
     """Probabilities [t, q, k], α [t, k, k] and the terms of the objective."""
     support, query = _points(tasks, parameters)
     exact = parameters.m_step == "exact"
     prior = parameters.prior_weight if exact else 0.0
-    n_classes, labels = tasks.n_classes, one_hot(tasks.support_labels, tasks.n_classes, support.dtype)
+    n_classes, labels = (
+        tasks.n_classes,
+        one_hot(tasks.support_labels, tasks.n_classes, support.dtype),
+    )
     # Log-likelihoods are small differences of sums of up to 1e6, so that they are computed in float64.
     logs = (query + _EPS).log_().double()  # [t, q, j]
-    uniform = float(torch.digamma(torch.tensor(1.0)) - torch.digamma(torch.tensor(float(n_classes))))
-    sums = (labels.mT @ (support + _EPS).log_()).double() + prior * uniform  # [t, k, j] of the support and the prior
+    uniform = float(
+        torch.digamma(torch.tensor(1.0)) - torch.digamma(torch.tensor(float(n_classes)))
+    )
+    sums = (
+        labels.mT @ (support + _EPS).log_()
+    ).double() + prior * uniform  # [t, k, j] of the support and the prior
     counts = column_sums(labels).double() + prior  # [t, k]
     u = query.double()
     alpha = None if exact else torch.ones_like(sums)
@@ -230,13 +256,19 @@ def _solve_block(tasks: Tasks, parameters: _Parameters, weight: float) -> tuple[
         if exact or alpha is None:
             alpha = maximise(alpha, target)
         else:  # a class that has neither support nor queries keeps its parameters
-            alpha = torch.where(masses > 0, authors_steps(alpha, target.where(masses > 0, 0), tasks.dtype), alpha)
+            alpha = torch.where(
+                masses > 0, authors_steps(alpha, target.where(masses > 0, 0), tasks.dtype), alpha
+            )
         bias = (u.mean(1, keepdim=True) + _EPS).log_().mul_(weight)
         normaliser = torch.lgamma(alpha.sum(-1)) - torch.lgamma(alpha).sum(-1)  # −ln B [t, k]
         # Σ_j −ln z_qj is the same for all classes.
         fit = cross_products(logs, alpha) + normaliser.unsqueeze(1)
         probabilities = (fit + bias).softmax(-1)
-        u = one_hot(probabilities.argmax(-1), n_classes, fit.dtype) if parameters.hard else probabilities
+        u = (
+            one_hot(probabilities.argmax(-1), n_classes, fit.dtype)
+            if parameters.hard
+            else probabilities
+        )
         if parameters.with_objective:
             of_support = (counts * normaliser).sum(-1) + (sums * alpha).sum((1, 2))
             recorder.add(_terms(u, fit, of_support, weight * tasks.n_query))
@@ -249,7 +281,9 @@ def _points(tasks: Tasks, parameters: _Parameters) -> tuple[Tensor, Tensor]:
     if parameters.simplex == "given":
         return tasks.support, tasks.query
     directions = class_directions(tasks).mul_(parameters.logit_scale)
-    support, query = (cross_products(unit(rows), directions).softmax(-1) for rows in (tasks.support, tasks.query))
+    support, query = (
+        cross_products(unit(rows), directions).softmax(-1) for rows in (tasks.support, tasks.query)
+    )
     return support, query
 
 
@@ -271,4 +305,6 @@ def _terms(u: Tensor, fit: Tensor, of_support: Tensor, lam: float) -> Tensor:
     """[3, t] the terms of the objective, up to Σ ln z, which is constant."""
     proportions = u.mean(1)
     complexity = -lam * torch.xlogy(proportions, proportions).sum(-1)
-    return torch.stack([-(u * fit).sum((1, 2)) - of_support, complexity, torch.xlogy(u, u).sum((1, 2))])
+    return torch.stack(
+        [-(u * fit).sum((1, 2)) - of_support, complexity, torch.xlogy(u, u).sum((1, 2))]
+    )

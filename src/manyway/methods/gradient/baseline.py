@@ -157,19 +157,31 @@ prepare_baseline_pp = partial(prepare_baseline, head=Cosine)
 def _transformed(tasks: Tasks, head: Head, scale: str | None) -> Tasks:
     """The transformed tasks; for cosines, with features of norm 1."""
     tasks = transform(tasks, scale)
-    return transform(tasks, "l2") if isinstance(head, Cosine) and scale not in ("l2", "cl2", "power") else tasks
+    return (
+        transform(tasks, "l2")
+        if isinstance(head, Cosine) and scale not in ("l2", "cl2", "power")
+        else tasks
+    )
 
 
 def _train(tasks: Tasks, head: Head, lr: float, max_iter: int, with_objective: bool) -> Prepared:
     """Fit the classifier to the support of transformed tasks, once when they share it."""
     trained = tasks[:1] if tasks.shared_support and tasks.factor is None else tasks
     start, loss = prototypes(trained), Information((1.0, 0.0, 0.0))
-    w, terms = descend(trained.support, trained.support_labels, start, head, loss, lr, max_iter, with_objective)
+    w, terms = descend(
+        trained.support, trained.support_labels, start, head, loss, lr, max_iter, with_objective
+    )
     return Prepared(w, terms.parts.get("cross_entropy"))
 
 
 def _solve(
-    tasks: Tasks, head: Head, lr: float, max_iter: int, scale: str | None, trace: bool, prepared: Prepared | None
+    tasks: Tasks,
+    head: Head,
+    lr: float,
+    max_iter: int,
+    scale: str | None,
+    trace: bool,
+    prepared: Prepared | None,
 ) -> Solution:
     """Label the queries by a classifier that is trained now unless it is prepared."""
     tasks = _transformed(tasks, head, scale)

@@ -42,11 +42,15 @@ class Euclidean:
 
     def logits(self, samples: Tensor, w: Tensor) -> Tensor:
         norms = w.square().sum(-1).unsqueeze(1)
-        return torch.baddbmm(norms, samples, flipped(w), beta=-self.logit_scale / 2, alpha=self.logit_scale)
+        return torch.baddbmm(
+            norms, samples, flipped(w), beta=-self.logit_scale / 2, alpha=self.logit_scale
+        )
 
     def pull_back(self, slopes: Tensor, samples: Tensor, w: Tensor) -> Tensor:
         masses = column_sums(slopes).unsqueeze(-1)
-        return torch.baddbmm(w * masses, slopes.mT, samples, beta=-self.logit_scale, alpha=self.logit_scale)
+        return torch.baddbmm(
+            w * masses, slopes.mT, samples, beta=-self.logit_scale, alpha=self.logit_scale
+        )
 
 
 @dataclass(frozen=True)
@@ -61,7 +65,9 @@ class Cosine:
     def pull_back(self, slopes: Tensor, samples: Tensor, w: Tensor) -> Tensor:
         norms = _norms(w)
         pull, direction = slopes.mT @ samples, w / norms
-        along = (pull * direction).sum(-1, keepdim=True)  # a cosine does not depend on the length of w
+        along = (pull * direction).sum(
+            -1, keepdim=True
+        )  # a cosine does not depend on the length of w
         return pull.addcmul_(direction, along, value=-1).mul_(self.logit_scale / norms)
 
 
@@ -100,7 +106,9 @@ class Information:
     def __post_init__(self) -> None:
         if len(self.weights) != 3 or len(self.alphas) != 2:
             three = f"weights {tuple(self.weights)} must be three numbers (cross-entropy, marginal, conditional)"
-            raise InputError(f"{three} and alphas {tuple(self.alphas)} two (marginal, conditional).")
+            raise InputError(
+                f"{three} and alphas {tuple(self.alphas)} two (marginal, conditional)."
+            )
 
     def slopes(self, logits: Tensor, labels: Tensor) -> Tensor:
         """[t, n, k] derivatives in the logits; the first rows are those of the support."""
@@ -108,7 +116,9 @@ class Information:
         slopes = torch.empty_like(logits)
         support, query = slopes[:, :n_support], slopes[:, n_support:]
         torch.softmax(logits[:, :n_support], -1, out=support)
-        support.scatter_add_(-1, labels.unsqueeze(-1), logits.new_full((1, 1, 1), -1.0).expand(*labels.shape, 1))
+        support.scatter_add_(
+            -1, labels.unsqueeze(-1), logits.new_full((1, 1, 1), -1.0).expand(*labels.shape, 1)
+        )
         support.mul_(self.weights[0] / n_support)
         if n_query:
             query.copy_(self.query_slopes(logits[:, n_support:]))
@@ -158,7 +168,14 @@ def _entropy(log_p: Tensor, alpha: float) -> Tensor:
 
 
 def descend(
-    samples: Tensor, labels: Tensor, start: Tensor, head: Head, loss: Information, lr: float, max_iter: int, trace: bool
+    samples: Tensor,
+    labels: Tensor,
+    start: Tensor,
+    head: Head,
+    loss: Information,
+    lr: float,
+    max_iter: int,
+    trace: bool,
 ) -> tuple[Tensor, Recorder]:
     """Minimise a loss over the weights of a classifier by ``max_iter`` steps of Adam.
 
@@ -185,7 +202,9 @@ def descend(
             if trace and step > 1:
                 terms.add(loss.terms(logits, labels))
             slopes = loss.slopes(logits, labels)
-            w, mean, square = adam_step(w, mean, square, head.pull_back(slopes, samples, w), step, lr)
+            w, mean, square = adam_step(
+                w, mean, square, head.pull_back(slopes, samples, w), step, lr
+            )
     if trace:
         terms.add(loss.terms(head.logits(samples, w), labels))
     return w, terms

@@ -70,17 +70,27 @@ def tim(
     >>> tim(tasks, max_iter=100).labels.tolist()
     [[0, 1]]
     """
-    return maximise_information(tasks, Information(weights), logit_scale, lr, max_iter, scale, with_objective)
+    return maximise_information(
+        tasks, Information(weights), logit_scale, lr, max_iter, scale, with_objective
+    )
 
 
 def maximise_information(
-    tasks: Tasks, loss: Information, logit_scale: float, lr: float, max_iter: int, scale: str | None, trace: bool
+    tasks: Tasks,
+    loss: Information,
+    logit_scale: float,
+    lr: float,
+    max_iter: int,
+    scale: str | None,
+    trace: bool,
 ) -> Solution:
     """Run TIM with the entropies of ``loss``; the parameters are those of ``tim``."""
     tasks = transform(tasks, scale)
     head = Euclidean(logit_scale)
     samples = torch.cat([tasks.support, tasks.query], dim=1)
-    w, terms = descend(samples, tasks.support_labels, prototypes(tasks), head, loss, lr, max_iter, trace)
+    w, terms = descend(
+        samples, tasks.support_labels, prototypes(tasks), head, loss, lr, max_iter, trace
+    )
     probabilities = head.logits(samples[:, tasks.n_support :], w).softmax(-1)
     return Solution(probabilities, max_iter, False, lambda: w, objective_parts=terms.parts)
 
@@ -137,7 +147,9 @@ def alpha_tim(
     >>> alpha_tim(tasks, max_iter=100).labels.tolist()
     [[0, 0]]
     """
-    return maximise_information(tasks, Information(weights, alphas), logit_scale, lr, max_iter, scale, with_objective)
+    return maximise_information(
+        tasks, Information(weights, alphas), logit_scale, lr, max_iter, scale, with_objective
+    )
 
 
 @described_as(tim)
@@ -202,13 +214,18 @@ def tim_adm(
     targets = samples.new_empty(*samples.shape[:2], tasks.n_classes)  # a [t, n, k]
     targets[:, :n_support] = one_hot(labels, tasks.n_classes, tasks.dtype)
     coefficients = samples.new_empty(1, samples.shape[1], 1)  # c
-    coefficients[:, :n_support], coefficients[:, n_support:] = weights[0] / n_support, (1 + weights[2]) / n_query
+    coefficients[:, :n_support], coefficients[:, n_support:] = (
+        weights[0] / n_support,
+        (1 + weights[2]) / n_query,
+    )
     recorder, logits = Recorder(TERMS), head.logits(samples, w)
     for _ in range(max_iter):
         targets[:, n_support:] = _auxiliary(logits[:, n_support:], weights[1], weights[2])
         # The update minus w is Σ c (a − P)(z − w) / Σ c a.
         pulls = (targets - logits.softmax(-1)).mul_(coefficients)
-        masses, excess = (column_sums(values).unsqueeze(-1) for values in (coefficients * targets, pulls))
+        masses, excess = (
+            column_sums(values).unsqueeze(-1) for values in (coefficients * targets, pulls)
+        )
         w = w.addcdiv(torch.baddbmm(w * excess, pulls.mT, samples, beta=-1), masses, value=step)
         logits = head.logits(samples, w)
         if with_objective:

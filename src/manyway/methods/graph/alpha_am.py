@@ -13,7 +13,16 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from manyway.core import Recorder, Solution, Tasks, column_sums, prototypes, rowwise, squared_distances, unit
+from manyway.core import (
+    Recorder,
+    Solution,
+    Tasks,
+    column_sums,
+    prototypes,
+    rowwise,
+    squared_distances,
+    unit,
+)
 from manyway.errors import InputError
 from manyway.methods.calibration.scaling import transform
 from manyway.methods.gradient.information import TERMS, Information, adam_step
@@ -183,7 +192,9 @@ class _Training(NamedTuple):
         """Train the graphs of some tasks."""
         samples = torch.cat([tasks.support, tasks.query], 1)
         neighbors = min(self.n_neighbors, tasks.n_classes + samples.shape[1] - 1)
-        fixed = _Fixed(samples, tasks.support_labels, _distances(samples, samples), neighbors, self.alpha)
+        fixed = _Fixed(
+            samples, tasks.support_labels, _distances(samples, samples), neighbors, self.alpha
+        )
         trained = self._start(prototypes(tasks), samples.shape[1])
         means = [torch.zeros_like(part) for part in trained]
         squares = [torch.zeros_like(part) for part in trained]
@@ -195,10 +206,14 @@ class _Training(NamedTuple):
                 recorder.add(self.loss.terms(logits, fixed.labels))
             if step == self.max_iter:
                 break
-            slopes = graph.pull_back(self.loss.slopes(logits, fixed.labels) * self.logit_scale, trained, fixed)
+            slopes = graph.pull_back(
+                self.loss.slopes(logits, fixed.labels) * self.logit_scale, trained, fixed
+            )
             moved = []
             for i, (part, slope) in enumerate(zip(trained, slopes, strict=True)):
-                part, means[i], squares[i] = adam_step(part, means[i], squares[i], slope, step=step, lr=self.lr)
+                part, means[i], squares[i] = adam_step(
+                    part, means[i], squares[i], slope, step=step, lr=self.lr
+                )
                 moved.append(part)
             trained = _Trained(*moved)
         return _Ended(logits[:, tasks.n_support :], trained.centres, recorder.parts)
@@ -348,7 +363,9 @@ class _System(NamedTuple):
     @staticmethod
     def of(rows: Tensor, back: Tensor, alpha: float) -> "_System":
         n_classes = back.shape[-1]
-        among = torch.baddbmm(rows[..., n_classes:], rows[..., :n_classes], back.mT, beta=alpha, alpha=alpha**2)
+        among = torch.baddbmm(
+            rows[..., n_classes:], rows[..., :n_classes], back.mT, beta=alpha, alpha=alpha**2
+        )
         if rows.is_cuda and rows.shape[1] <= _MOST_DOUBLED:
             return _System(None, None, _powers(among, alpha))
         among.neg_().diagonal(dim1=1, dim2=2).add_(1)

@@ -97,21 +97,33 @@ def stata(
     centre = query.mean(1, keepdim=True)
     x = query - centre
     both = torch.cat([x, x.square()], -1)  # [t, q, 2d]
-    first = _weighted_squares(u, both, anchors - centre).sum(1, keepdim=True) / tasks.n_query  # Σ⁰, [t, 1, d]
+    first = (
+        _weighted_squares(u, both, anchors - centre).sum(1, keepdim=True) / tasks.n_query
+    )  # Σ⁰, [t, 1, d]
     least = torch.maximum(common.least_variance(first), common.rounding_variance(x))
     first = torch.maximum(first, least)
     # A class that no query chooses has β = 0 and stays at its anchor: only the others are computed again.
-    at_anchors = prior + _log_likelihood(both, anchors - centre, first.expand_as(anchors)) / tempering
-    scores, every = at_anchors, torch.arange(tasks.n_classes, device=tasks.device).expand(tasks.n_tasks, -1)
+    at_anchors = (
+        prior + _log_likelihood(both, anchors - centre, first.expand_as(anchors)) / tempering
+    )
+    scores, every = (
+        at_anchors,
+        torch.arange(tasks.n_classes, device=tasks.device).expand(tasks.n_tasks, -1),
+    )
     for _ in range(max_iter):
         u = common.smoothed(scores, graph, u, inner_iter)
         classes, counts = (every, column_sums(u)) if soft_counts else common.chosen_classes(u)
-        held, part = common.of_classes(anchors, classes), common.of_classes(u.mT, classes).mT  # [t, m, d], [t, q, m]
+        held, part = (
+            common.of_classes(anchors, classes),
+            common.of_classes(u.mT, classes).mT,
+        )  # [t, m, d], [t, q, m]
         beta = (counts / (anchor_weight + counts)).unsqueeze(-1)
         means = unit(beta * unit(part.mT @ query) + (1 - beta) * held)
         sizes = column_sums(part).clamp_min(torch.finfo(u.dtype).tiny).unsqueeze(-1)
         spread = _weighted_squares(part, both, means - centre) / sizes
-        variances = torch.maximum(beta * spread + (1 - beta) * (first + (held - means).square()), least)
+        variances = torch.maximum(
+            beta * spread + (1 - beta) * (first + (held - means).square()), least
+        )
         likelihood = _log_likelihood(both, means - centre, variances)
         scores = common.with_classes(at_anchors, prior, likelihood / tempering, classes)
     u = common.smoothed(scores, graph, u, inner_iter)
@@ -122,7 +134,9 @@ def _log_likelihood(both: Tensor, means: Tensor, variances: Tensor) -> Tensor:
     """[t, q, k] ln N(x_q; μ_k, Σ_k) + (d/2) ln 2π, from x and x² side by side [t, q, 2d]."""
     weighted = means / variances
     constants = (weighted * means + variances.log()).sum(-1)
-    return cross_products(both, torch.cat([weighted, -0.5 / variances], -1)).sub_(constants.unsqueeze(1), alpha=0.5)
+    return cross_products(both, torch.cat([weighted, -0.5 / variances], -1)).sub_(
+        constants.unsqueeze(1), alpha=0.5
+    )
 
 
 def _weighted_squares(u: Tensor, both: Tensor, means: Tensor) -> Tensor:

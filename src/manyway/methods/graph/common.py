@@ -13,12 +13,18 @@ from manyway.methods.calibration.scaling import transform
 
 _LEAST_VARIANCE = 1e-6  # relative to the mean over features
 _LEAST_PART = 1e-5  # relative to the mean square of a feature
-_DEAD = 1e-5  # a feature whose range is this much below the largest one is constant but for rounding
+_DEAD = (
+    1e-5  # a feature whose range is this much below the largest one is constant but for rounding
+)
 
 
-def start(tasks: Tasks, scale: str | None, logit_scale: float) -> tuple[Tasks, Tensor, Tensor, Tensor]:
+def start(
+    tasks: Tasks, scale: str | None, logit_scale: float
+) -> tuple[Tasks, Tensor, Tensor, Tensor]:
     """Transformed tasks, their queries, class vectors, all of length one, and [t, q, k] ln softmax_k(τ x·w_k)."""
-    tasks = transform(transform(tasks, scale), None if scale in ("l2", "cl2", "rcl2", "power") else "l2")
+    tasks = transform(
+        transform(tasks, scale), None if scale in ("l2", "cl2", "rcl2", "power") else "l2"
+    )
     query, vectors = tasks.query, class_directions(tasks)
     return tasks, query, vectors, cross_products(query, vectors).mul_(logit_scale).log_softmax(-1)
 
@@ -31,7 +37,9 @@ def nearest_queries(cosines: Tensor, n_neighbors: int, *, skip_first: bool = Fal
     >>> nearest_queries(torch.tensor([[[0.5, 0.25, 0.75]]]), 2).tolist()
     [[[0.5, 0.0, 0.75]]]
     """
-    nearest = cosines.topk(min(n_neighbors + skip_first, cosines.shape[-1])).indices[..., int(skip_first) :]
+    nearest = cosines.topk(min(n_neighbors + skip_first, cosines.shape[-1])).indices[
+        ..., int(skip_first) :
+    ]
     return torch.zeros_like(cosines).scatter_(-1, nearest, cosines.gather(-1, nearest))
 
 
@@ -58,10 +66,17 @@ def with_classes(scores: Tensor, prior: Tensor, density: Tensor, classes: Tensor
     return scores.scatter(2, columns, prior.gather(2, columns) + density)
 
 
-def unstopped(u: Tensor, max_iter: int, anchors: Tensor, classes: Tensor, means: Tensor) -> Solution:
+def unstopped(
+    u: Tensor, max_iter: int, anchors: Tensor, classes: Tensor, means: Tensor
+) -> Solution:
     """The answer after a fixed number of updates. Classes [t, m] have new means [t, m, d], the others their anchors."""
     columns = classes.unsqueeze(-1).expand_as(means)
-    return Solution(u, n_iter=max_iter, converged=False, make_prototypes=lambda: anchors.scatter(1, columns, means))
+    return Solution(
+        u,
+        n_iter=max_iter,
+        converged=False,
+        make_prototypes=lambda: anchors.scatter(1, columns, means),
+    )
 
 
 def smoothed(scores: Tensor, graph: Tensor, u: Tensor, n_iter: int) -> Tensor:
@@ -80,7 +95,9 @@ def chosen_classes(u: Tensor) -> tuple[Tensor, Tensor]:
     >>> classes.tolist(), counts.tolist()
     ([[2]], [[2.0]])
     """
-    counts = u.new_zeros(len(u), u.shape[2]).scatter_add_(1, u.argmax(-1), torch.ones_like(u[..., 0]))
+    counts = u.new_zeros(len(u), u.shape[2]).scatter_add_(
+        1, u.argmax(-1), torch.ones_like(u[..., 0])
+    )
     found = counts.topk(int((counts > 0).sum(1).max()))
     return found.indices, found.values
 
@@ -96,7 +113,9 @@ def least_variance(variances: Tensor) -> Tensor:
     Features that are constant in a task have no variance, and would be divided by it. With this bound they have the
     same variance in every class, so that they change no answer.
     """
-    d = variances.shape[-1]  # the variances of vectors of length one are at most of the order of 1/d
+    d = variances.shape[
+        -1
+    ]  # the variances of vectors of length one are at most of the order of 1/d
     return variances.mean((1, 2), keepdim=True).clamp_min(1e-3 / d) * _LEAST_VARIANCE
 
 
@@ -113,4 +132,9 @@ def n_live_features(query: Tensor, vectors: Tensor) -> Tensor:
     """[t, 1, 1] the number of features that are not constant over the queries and the class vectors of a task."""
     lows, highs = zip(extremes(query), extremes(vectors), strict=True)
     width = torch.maximum(*highs) - torch.minimum(*lows)
-    return (width > _DEAD * width.amax(-1, keepdim=True)).sum(-1, keepdim=True).clamp_min(1).to(query.dtype)
+    return (
+        (width > _DEAD * width.amax(-1, keepdim=True))
+        .sum(-1, keepdim=True)
+        .clamp_min(1)
+        .to(query.dtype)
+    )

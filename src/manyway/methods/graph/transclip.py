@@ -135,12 +135,19 @@ def transclip(
         n_right = ((u.argmax(-1).gather(1, nearest) == labels) & judges).sum(1)
         better = (n_right > best).view(-1, 1, 1) | (choose == "last")
         best = torch.maximum(best, n_right)
-        answer, answer_means = torch.where(better, u, answer), torch.where(better, means, answer_means)
+        answer, answer_means = (
+            torch.where(better, u, answer),
+            torch.where(better, means, answer_means),
+        )
     return Solution(answer, n_iter=max_iter, converged=False, make_prototypes=lambda: answer_means)
 
 
 def _graph(
-    query: Tensor, cosines: Tensor, targets: Tensor, kind: Literal["sound", "ordered", "authors"], n_neighbors: int
+    query: Tensor,
+    cosines: Tensor,
+    targets: Tensor,
+    kind: Literal["sound", "ordered", "authors"],
+    n_neighbors: int,
 ) -> tuple[Tensor, Tensor]:
     """The symmetric graph of the queries [t, q, q], and what the labelled samples add to each query [t, q, k]."""
     among = common.query_graph(query, n_neighbors)
@@ -168,7 +175,9 @@ class _Moments(NamedTuple):
         centre = query.mean(1, keepdim=True)
         squares = [(values - centre).square().sum(1, keepdim=True) for values in (query, support)]
         sums, counts = class_sums(tasks)
-        return _Moments(query, centre, squares[0], sums, counts.unsqueeze(-1), squares[1], tasks.n_support)
+        return _Moments(
+            query, centre, squares[0], sums, counts.unsqueeze(-1), squares[1], tasks.n_support
+        )
 
     def start(self, vectors: Tensor) -> Tensor:
         """[t, k, d] the first means."""
@@ -190,7 +199,9 @@ class _Moments(NamedTuple):
         around = means - self.centre
         # Σ_n (x_n − μ_k)² over the samples of each class, summed over classes
         of_query = self.query_squares - _cross(around, query_sums - sizes * self.centre, sizes)
-        of_support = self.support_squares - _cross(around, self.sums - self.counts * self.centre, self.counts)
+        of_support = self.support_squares - _cross(
+            around, self.sums - self.counts * self.centre, self.counts
+        )
         total = 1 + weight if self.n_support else 1.0
         variance = (of_query / n_query + of_support * (weight / n_support)) / total
         return means, torch.maximum(variance, common.least_variance(variance))

@@ -72,7 +72,9 @@ def zlap(
     tasks, query, vectors, guess = start(tasks, scale, logit_scale)
     among = query_graph(query, n_neighbors).clamp_min_(0)
     among = among + among.mT
-    to_class = nearest_queries(cross_products(vectors, query), n_neighbors).clamp_min_(0).pow_(power)  # [t, k, q]
+    to_class = (
+        nearest_queries(cross_products(vectors, query), n_neighbors).clamp_min_(0).pow_(power)
+    )  # [t, k, q]
     query_degrees = (among.sum(1) + to_class.sum(1)).unsqueeze(1)  # [t, 1, q]
     class_degrees = to_class.sum(2, keepdim=True)
     among = among * _inverse_root(query_degrees) * _inverse_root(query_degrees.mT)

@@ -55,7 +55,9 @@ class RobustRegression(NamedTuple):
         sums = bag(rows, flat, starts, mode="sum", per_sample_weights=weights.reshape(-1))
         # With fewer samples than features, some columns are zero.
         ridge = torch.eye(rank, dtype=flat.dtype, device=flat.device) * 1e-12
-        return (self.features * weights.unsqueeze(-1)).mT @ self.features + ridge, sums.view(n_tasks, -1, rank)
+        return (self.features * weights.unsqueeze(-1)).mT @ self.features + ridge, sums.view(
+            n_tasks, -1, rank
+        )
 
     def norms(self, beta: Tensor) -> Tensor:
         """[t, n] = ‖r_i‖."""
@@ -86,7 +88,9 @@ class RobustRegression(NamedTuple):
         """[t, n] = u_iᵀ matrix u_i + factor·u_i·linear_{y_i}."""
         rows = self.features @ matrix
         if linear is not None:
-            rows = rows + linear.gather(1, self.labels.unsqueeze(-1).expand_as(self.features)) * factor
+            rows = (
+                rows + linear.gather(1, self.labels.unsqueeze(-1).expand_as(self.features)) * factor
+            )
         return (rows * self.features).sum(-1)
 
 
@@ -109,19 +113,31 @@ def lasso_path(problem: RobustRegression) -> Iterator[tuple[Tensor, Tensor, Tens
         yield alive, penalty, beta, norms
         on = (norms <= penalty).any(1)
         if not bool(on.all()):
-            alive, beta, norms, largest, problem = alive[on], beta[on], norms[on], largest[on], problem.take(on)
+            alive, beta, norms, largest, problem = (
+                alive[on],
+                beta[on],
+                norms[on],
+                largest[on],
+                problem.take(on),
+            )
         if len(alive) == 0:
             return
 
 
-def _minimise(problem: RobustRegression, penalty: Tensor, beta: Tensor, norms: Tensor) -> tuple[Tensor, Tensor]:
+def _minimise(
+    problem: RobustRegression, penalty: Tensor, beta: Tensor, norms: Tensor
+) -> tuple[Tensor, Tensor]:
     lengths = 2.0 ** torch.arange(_LONGEST, _SHORTEST, -1, dtype=beta.dtype, device=beta.device)
     value = _huber(norms, penalty)
     active = torch.ones_like(value, dtype=torch.bool)
     for _ in range(_MAX_STEPS):
         direction = problem.direction(beta, norms, penalty)
         linear, square = (part.unsqueeze(-1) for part in problem.along(beta, direction))
-        trials = (norms.square().unsqueeze(-1) + linear * lengths + square * lengths.square()).clamp_min_(0).sqrt_()
+        trials = (
+            (norms.square().unsqueeze(-1) + linear * lengths + square * lengths.square())
+            .clamp_min_(0)
+            .sqrt_()
+        )
         best = _huber(trials, penalty.unsqueeze(-1)).argmin(1)
         new_beta = beta + direction * lengths[best][:, None, None]
         new_norms = problem.norms(new_beta)
@@ -129,7 +145,10 @@ def _minimise(problem: RobustRegression, penalty: Tensor, beta: Tensor, norms: T
         # A task that is done does not move any more, so that its answer does not depend on other tasks.
         active = active & (new_value < value)
         beta = torch.where(active[:, None, None], new_beta, beta)
-        norms, value = torch.where(active[:, None], new_norms, norms), torch.where(active, new_value, value)
+        norms, value = (
+            torch.where(active[:, None], new_norms, norms),
+            torch.where(active, new_value, value),
+        )
         active = active & (direction.norm(dim=(1, 2)) > _TOL * beta.norm(dim=(1, 2)))
         if not bool(active.any()):
             break
@@ -149,11 +168,16 @@ def entry_penalties(features: Tensor, labels: Tensor, n_classes: int) -> Tensor:
     """
     problem, order = RobustRegression.of(features, labels, n_classes)
     entry = torch.zeros_like(problem.features[..., 0])
-    before, last = torch.zeros_like(entry), torch.zeros_like(entry)  # ‖r_i‖ − λ and λ at the previous penalty
+    before, last = (
+        torch.zeros_like(entry),
+        torch.zeros_like(entry),
+    )  # ‖r_i‖ − λ and λ at the previous penalty
     for alive, penalty, _, norms in lasso_path(problem):
         excess, previous = norms - penalty, before[alive]
         crossing = last[alive] - (last[alive] - penalty) * previous / (previous - excess)
         # If the path ends here, a sample whose γ is still zero would enter at about its norm.
-        entry[alive] = torch.where(excess <= 0, norms, torch.where(previous <= 0, crossing, entry[alive]))
+        entry[alive] = torch.where(
+            excess <= 0, norms, torch.where(previous <= 0, crossing, entry[alive])
+        )
         before[alive], last[alive] = excess, penalty.expand_as(excess)
     return torch.zeros_like(entry).scatter_(1, order, entry)

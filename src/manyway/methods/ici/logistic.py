@@ -49,7 +49,9 @@ class Fit(NamedTuple):
         rows = features.new_zeros(n_tasks, _MEMORY, width * n_classes)
         products = features.new_zeros(n_tasks, _MEMORY, _MEMORY)
         moves = torch.zeros(n_tasks, dtype=torch.int64, device=features.device)
-        return Fit(features.new_zeros(n_tasks, width, n_classes), rows, rows, products, products, moves)
+        return Fit(
+            features.new_zeros(n_tasks, width, n_classes), rows, rows, products, products, moves
+        )
 
     def take(self, which: Tensor) -> Fit:
         """A copy of the fits of some tasks."""
@@ -67,27 +69,41 @@ class Fit(NamedTuple):
         self.steps[which, rows], self.changes[which, rows] = step[which], change[which]
         # Computed for all tasks, because selecting some would copy their memory.
         self.mixed[which, :, rows] = _inner(self.steps, change)[which]
-        self.squares[which, rows] = self.squares[which, :, rows] = _inner(self.changes, change)[which]
+        self.squares[which, rows] = self.squares[which, :, rows] = _inner(self.changes, change)[
+            which
+        ]
         self.moves[which] += 1
 
     def direction(self, gradient: Tensor) -> Tensor:
         """[t, P] minus the estimated inverse Hessian times the gradient; before the first move, a unit step."""
         # Rows from the oldest move to the newest. Unused rows come first and are zero.
-        order = (self.moves.unsqueeze(-1) + torch.arange(_MEMORY, device=self.moves.device)) % _MEMORY
-        across, down = order.unsqueeze(1).expand_as(self.mixed), order.unsqueeze(2).expand_as(self.mixed)
+        order = (
+            self.moves.unsqueeze(-1) + torch.arange(_MEMORY, device=self.moves.device)
+        ) % _MEMORY
+        across, down = (
+            order.unsqueeze(1).expand_as(self.mixed),
+            order.unsqueeze(2).expand_as(self.mixed),
+        )
         mixed = self.mixed.gather(1, down).gather(2, across)
         squares = self.squares.gather(1, down).gather(2, across)
         curvature = mixed.diagonal(dim1=1, dim2=2)
         triangle = mixed.triu() + torch.diag_embed((curvature == 0).to(mixed.dtype))
-        scale = torch.where(self.moves > 0, curvature[:, -1] / squares[:, -1, -1], gradient.norm(dim=1).reciprocal())
+        scale = torch.where(
+            self.moves > 0, curvature[:, -1] / squares[:, -1, -1], gradient.norm(dim=1).reciprocal()
+        )
         scale = scale.unsqueeze(-1)
         along_steps = _inner(self.steps, gradient).gather(1, order).unsqueeze(-1)
         along_changes = _inner(self.changes, gradient).gather(1, order) * scale
         solved = torch.linalg.solve_triangular(triangle, along_steps, upper=True).squeeze(-1)
         right = curvature * solved + scale * _inner(squares, solved) - along_changes
-        left = torch.linalg.solve_triangular(triangle.mT, right.unsqueeze(-1), upper=False).squeeze(-1)
+        left = torch.linalg.solve_triangular(triangle.mT, right.unsqueeze(-1), upper=False).squeeze(
+            -1
+        )
         restore = order.argsort(dim=1)
-        left, solved = left.gather(1, restore).unsqueeze(1), (solved * scale).gather(1, restore).unsqueeze(1)
+        left, solved = (
+            left.gather(1, restore).unsqueeze(1),
+            (solved * scale).gather(1, restore).unsqueeze(1),
+        )
         return (solved @ self.changes - left @ self.steps).squeeze(1) - gradient * scale
 
 
@@ -108,7 +124,9 @@ def logistic_regression(
     """Fit until the gradient is about the smallest, relative to that at zero weights, that the precision allows."""
     tol = 0.1 * torch.finfo(features.dtype).eps ** 0.5
     answer = start.take(torch.arange(len(features), device=features.device))
-    run = _Run.begin(_Rows.of(features), labels.unsqueeze(-1), sample_weights.unsqueeze(-1) * c, answer, tol)
+    run = _Run.begin(
+        _Rows.of(features), labels.unsqueeze(-1), sample_weights.unsqueeze(-1) * c, answer, tol
+    )
     for _ in range(_MAX_PASSES):
         active = run.gradient.norm(dim=1) > run.goal
         n_active = int(active.sum())
@@ -148,18 +166,28 @@ class _Run:
         gradient = _gradient(features, labels, costs, start.weights)
         direction = start.direction(gradient)
         slope = _inner(direction, gradient)
-        fit, tasks = start.take(torch.ones_like(goal, dtype=torch.bool)), torch.arange(len(goal), device=goal.device)
+        fit, tasks = (
+            start.take(torch.ones_like(goal, dtype=torch.bool)),
+            torch.arange(len(goal), device=goal.device),
+        )
         low, high = torch.zeros_like(goal), torch.full_like(goal, torch.inf)
         search = (torch.ones_like(goal), low, slope, high, torch.zeros_like(start.moves))
         return _Run(fit, tasks, features, labels, costs, goal, gradient, direction, slope, *search)
 
     def take(self, which: Tensor) -> _Run:
-        return _Run(self.fit.take(which), *(getattr(self, field.name)[which] for field in fields(self)[1:]))
+        return _Run(
+            self.fit.take(which), *(getattr(self, field.name)[which] for field in fields(self)[1:])
+        )
 
     def advance(self, active: Tensor) -> None:
         """Compute one gradient per task; tasks that are not active do not move."""
         step = self.direction * self.length.unsqueeze(-1)
-        gradient = _gradient(self.features, self.labels, self.costs, self.fit.weights + step.view_as(self.fit.weights))
+        gradient = _gradient(
+            self.features,
+            self.labels,
+            self.costs,
+            self.fit.weights + step.view_as(self.fit.weights),
+        )
         slope = _inner(self.direction, gradient)
         too_long, too_short = slope > -_SLOPE * self.slope, slope < _SLOPE * self.slope
         accepted = active & (~(too_long | too_short) | (self.trials >= _MAX_TRIALS))
@@ -172,8 +200,14 @@ class _Run:
         self.direction[rows] = self.fit.direction(self.gradient)[rows]
         self.slope = torch.where(accepted, _inner(self.direction, self.gradient), self.slope)
         self.low_slope = torch.where(accepted, self.slope, self.low_slope)
-        self.low, self.trials = self.low.masked_fill(accepted, 0), self.trials.masked_fill(accepted, 0)
-        self.high, self.length = self.high.masked_fill(accepted, torch.inf), self.length.masked_fill(accepted, 1)
+        self.low, self.trials = (
+            self.low.masked_fill(accepted, 0),
+            self.trials.masked_fill(accepted, 0),
+        )
+        self.high, self.length = (
+            self.high.masked_fill(accepted, torch.inf),
+            self.length.masked_fill(accepted, 1),
+        )
 
     def _search(self, slope: Tensor, too_long: Tensor, too_short: Tensor) -> None:
         """Move the trial lengths to where a linear slope would be zero, but not close to either end."""
@@ -181,7 +215,9 @@ class _Run:
         self.high = torch.where(too_long, self.length, self.high)
         self.low = torch.where(too_short, self.length, self.low)
         self.low_slope = torch.where(too_short, slope, self.low_slope)
-        fraction = torch.where(too_long, self.low_slope / (self.low_slope - slope), 0.5).clamp(0.1, 0.9)
+        fraction = torch.where(too_long, self.low_slope / (self.low_slope - slope), 0.5).clamp(
+            0.1, 0.9
+        )
         between = self.low + (self.high - self.low) * fraction
         self.length = torch.where(self.high.isinf(), longer, between)
         self.trials = self.trials + 1
@@ -198,7 +234,9 @@ class _Rows:
     def of(features: Tensor) -> _Rows:
         if not halves_fused(features):
             return _Rows(features, torch.ones_like(features[:, :1, :1]))
-        unit = features.abs().amax((1, 2), keepdim=True).clamp_min(1e-30).log2().floor().neg().exp2()
+        unit = (
+            features.abs().amax((1, 2), keepdim=True).clamp_min(1e-30).log2().floor().neg().exp2()
+        )
         high, low = _halves(pad(features * unit, (0, -features.shape[2] % 8)))
         return _Rows(torch.stack([high, high, low], 2), unit)
 
@@ -209,7 +247,9 @@ class _Rows:
         """[a, d + 1, k] that of the cross-entropy."""
         if self.values.ndim == 3:
             errors = (self.values @ weights).softmax(-1)
-            return self.values.mT @ errors.scatter_add_(-1, labels, torch.full_like(costs, -1)).mul_(costs)
+            return self.values.mT @ errors.scatter_add_(
+                -1, labels, torch.full_like(costs, -1)
+            ).mul_(costs)
         from manyway.core.kernels.halves import product, softmax_errors
 
         depth, size = self.values.shape[3], weights.shape[1]

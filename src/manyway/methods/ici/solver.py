@@ -75,14 +75,21 @@ def ici(
     [[0, 1]]
     """
     tasks = transform(tasks, scale)
-    n_tasks, n_support, n_classes, device = tasks.n_tasks, tasks.n_support, tasks.n_classes, tasks.device
+    n_tasks, n_support, n_classes, device = (
+        tasks.n_tasks,
+        tasks.n_support,
+        tasks.n_classes,
+        tasks.device,
+    )
     features = with_intercept(_rotated(torch.cat([tasks.support, tasks.query], dim=1)))
     components = _principal_components(features[..., :-1], n_components)
     joined = torch.zeros(n_tasks, tasks.n_query, dtype=torch.bool, device=device)
     labels = torch.cat([tasks.support_labels, torch.zeros_like(joined, dtype=torch.int64)], dim=1)
     fit = _refit(features, labels, joined, Fit.zero(features, n_classes), c)
     logits = torch.empty(n_tasks, tasks.n_query, n_classes, dtype=tasks.dtype, device=device)
-    alive, n_iter, converged = all_running(n_tasks, max_iter, device)  # alive: those that still have queries to add
+    alive, n_iter, converged = all_running(
+        n_tasks, max_iter, device
+    )  # alive: those that still have queries to add
     for iteration in range(max_iter):
         pseudo = (features[:, n_support:] @ fit.weights).argmax(-1)
         labels = torch.cat([labels[:, :n_support], pseudo], dim=1)
@@ -110,15 +117,23 @@ def _refit(features: Tensor, labels: Tensor, joined: Tensor, start: Fit, c: floa
         return logistic_regression(features, labels, weights.to(features.dtype), start, c=c)
 
 
-def _credible(components: Tensor, labels: Tensor, joined: Tensor, n_classes: int, n_per_round: int) -> Tensor:
+def _credible(
+    components: Tensor, labels: Tensor, joined: Tensor, n_classes: int, n_per_round: int
+) -> Tensor:
     """[t, q] the ``n_per_round`` most credible queries of each pseudo-class among those that have not joined yet."""
     n_query = joined.shape[1]
-    pseudo = labels[:, -n_query:].masked_fill(joined, n_classes)  # queries that have joined form an additional class
+    pseudo = labels[:, -n_query:].masked_fill(
+        joined, n_classes
+    )  # queries that have joined form an additional class
     waiting = count_labels(pseudo, n_classes + 1)
-    crowded = (waiting[:, :-1] > n_per_round).any(1)  # in other tasks all queries join, whatever their order
+    crowded = (waiting[:, :-1] > n_per_round).any(
+        1
+    )  # in other tasks all queries join, whatever their order
     entry = torch.zeros(pseudo.shape, dtype=torch.float64, device=labels.device)
     if bool(crowded.any()):
-        entry[crowded] = entry_penalties(components[crowded], labels[crowded], n_classes)[:, -n_query:]
+        entry[crowded] = entry_penalties(components[crowded], labels[crowded], n_classes)[
+            :, -n_query:
+        ]
     return _smallest_of_each_class(entry, pseudo, n_per_round) & ~joined
 
 
@@ -127,7 +142,9 @@ def _smallest_of_each_class(values: Tensor, classes: Tensor, n: int) -> Tensor:
     order = values.argsort(dim=1, stable=True)
     runs, by_class = classes.gather(1, order).sort(dim=1, stable=True)
     ranks = torch.arange(classes.shape[1], device=classes.device) - torch.searchsorted(runs, runs)
-    return torch.zeros_like(classes, dtype=torch.bool).scatter_(1, order.gather(1, by_class), ranks < n)
+    return torch.zeros_like(classes, dtype=torch.bool).scatter_(
+        1, order.gather(1, by_class), ranks < n
+    )
 
 
 def _rotated(features: Tensor) -> Tensor:
@@ -162,6 +179,8 @@ def _principal_components(centred: Tensor, n_components: int) -> Tensor:
 def _orthonormal(columns: Tensor) -> Tensor:
     """Columns of the same span [t, d, r], by their inner products; those that depend on others stay small."""
     products = columns.mT @ columns
-    ridge = products.diagonal(dim1=1, dim2=2).amax(1)[:, None, None] * torch.finfo(columns.dtype).eps
+    ridge = (
+        products.diagonal(dim1=1, dim2=2).amax(1)[:, None, None] * torch.finfo(columns.dtype).eps
+    )
     factor = torch.linalg.cholesky_ex(products + ridge * torch.eye(columns.shape[2]).to(columns)).L
     return torch.linalg.solve_triangular(factor, columns.mT, upper=False).mT

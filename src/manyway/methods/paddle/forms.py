@@ -47,7 +47,9 @@ class FeatureForm:
 
     def take(self, which: Tensor) -> "FeatureForm":
         """The tasks that a mask selects."""
-        return FeatureForm(self.query[which], self.sums[which], self.counts[which], self.centre[which])
+        return FeatureForm(
+            self.query[which], self.sums[which], self.counts[which], self.centre[which]
+        )
 
     def take_classes(self, which: Tensor) -> "FeatureForm":
         """The classes [t, l] of each task."""
@@ -96,7 +98,13 @@ class GramForm:
 
     def take(self, which: Tensor) -> "GramForm":
         """The tasks that a mask selects."""
-        return GramForm(self.gram[which], self.cross[which], self.sum_norms[which], self.counts[which], self.features)
+        return GramForm(
+            self.gram[which],
+            self.cross[which],
+            self.sum_norms[which],
+            self.counts[which],
+            self.features,
+        )
 
     def take_classes(self, which: Tensor) -> "GramForm":
         """The classes [t, l] of each task; the result has no prototypes."""
@@ -123,7 +131,13 @@ def prototype_form(tasks: Tasks, form: Literal["gram", "feature"] | None) -> For
     features = FeatureForm(query, sums, counts, centre)
     if form == "feature" or (form is None and tasks.n_query >= 2 * tasks.n_features):
         return features
-    return GramForm(cross_products(query, query), cross_products(query, sums), sums.square().sum(-1), counts, features)
+    return GramForm(
+        cross_products(query, query),
+        cross_products(query, sums),
+        sums.square().sum(-1),
+        counts,
+        features,
+    )
 
 
 def half_norms(tasks: Tasks, form: Form) -> Tensor:

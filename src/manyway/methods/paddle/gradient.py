@@ -6,7 +6,16 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from manyway.core import Recorder, Solution, Tasks, all_running, column_sums, dot_scores, prototypes, simplex_projection
+from manyway.core import (
+    Recorder,
+    Solution,
+    Tasks,
+    all_running,
+    column_sums,
+    dot_scores,
+    prototypes,
+    simplex_projection,
+)
 from manyway.methods.calibration.scaling import transform
 from manyway.methods.gradient.information import adam_step, flipped
 from manyway.methods.paddle.forms import FeatureForm, Form, half_norms, prototype_form
@@ -104,7 +113,13 @@ def paddle_pgd(
             recorder.add(torch.stack([norms - descent.explained(state), complexity]))
         if tol is not None and bool(converged.all()):
             break
-    return Solution(state[0], n_iter, converged, lambda: descent.prototypes(state), objective_parts=recorder.parts)
+    return Solution(
+        state[0],
+        n_iter,
+        converged,
+        lambda: descent.prototypes(state),
+        objective_parts=recorder.parts,
+    )
 
 
 @dataclass(frozen=True, eq=False)
@@ -146,7 +161,14 @@ class AdamSteps(PlainSteps):
 
     def start(self, u: Tensor) -> State:
         w = self.form.sums / self.form.counts.unsqueeze(-1)
-        return u, torch.zeros_like(u), torch.zeros_like(u), w, torch.zeros_like(w), torch.zeros_like(w)
+        return (
+            u,
+            torch.zeros_like(u),
+            torch.zeros_like(u),
+            w,
+            torch.zeros_like(w),
+            torch.zeros_like(w),
+        )
 
     def step(self, state: State, number: int) -> State:
         u, u_mean, u_square, w, w_mean, w_square = state
@@ -159,7 +181,9 @@ class AdamSteps(PlainSteps):
         """The objective's gradient in u [t, q, k] and in w [t, k, d]."""
         query = self.form.query
         norms = w.square().sum(-1).unsqueeze(1) / 2 + _complexity_slope(u, self.lam, self.eps)
-        u_slope = torch.baddbmm(norms, query, flipped(w), alpha=-1).add_(query.square().sum(-1, keepdim=True) / 2)
+        u_slope = torch.baddbmm(norms, query, flipped(w), alpha=-1).add_(
+            query.square().sum(-1, keepdim=True) / 2
+        )
         return u_slope, self._pull(u).addcmul_(w, self._masses(u))
 
     def movement(self, before: State, after: State) -> Tensor:

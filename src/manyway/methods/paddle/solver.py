@@ -118,7 +118,9 @@ def paddle(
         elif at_mark:
             # Assignments that equal, bit for bit, the previous ones or those of one period ago repeat at the end of
             # every period, hence also at the last iteration: the iterations in between can be skipped.
-            done = _repeats(u, previous) if mark is None else _repeats(u, previous) | _repeats(u, mark)
+            done = (
+                _repeats(u, previous) if mark is None else _repeats(u, previous) | _repeats(u, mark)
+            )
             # Removing tasks copies the others, so it waits until enough tasks are done; the others are unaffected.
             if int(done.sum()) * _LEAVING < len(done):
                 done = None
@@ -138,7 +140,13 @@ def paddle(
         if weight:
             bias = dual(u, weight, eps)
     answer[alive] = u
-    return Solution(answer, n_iter, converged, lambda: everything.prototypes(answer), objective_parts=recorder.parts)
+    return Solution(
+        answer,
+        n_iter,
+        converged,
+        lambda: everything.prototypes(answer),
+        objective_parts=recorder.parts,
+    )
 
 
 @described_as(paddle)
@@ -179,7 +187,14 @@ def soft_kmeans(
     [[0, 1]]
     """
     return paddle(
-        tasks, lam=0.0, eps=0.0, max_iter=max_iter, tol=tol, scale=scale, form=form, with_objective=with_objective
+        tasks,
+        lam=0.0,
+        eps=0.0,
+        max_iter=max_iter,
+        tol=tol,
+        scale=scale,
+        form=form,
+        with_objective=with_objective,
     )
 
 
@@ -188,7 +203,9 @@ def _repeats(u: Tensor, earlier: Tensor) -> Tensor:
     return (u == earlier).flatten(1).all(1)
 
 
-def _fused(problem: GramForm, weight: float, eps: float, max_iter: int, tol: float | None) -> Solution | None:
+def _fused(
+    problem: GramForm, weight: float, eps: float, max_iter: int, tol: float | None
+) -> Solution | None:
     """Run the fused kernel; None when the problem is too large for it or not in float32."""
     from manyway.methods.paddle.kernel import MAX_QUERY, iterate
 
@@ -212,7 +229,9 @@ def dual(u: Tensor, weight: float, eps: float) -> Tensor:
     return (u.mean(1, keepdim=True) + eps).log_().add_(1).mul_(weight)
 
 
-def live_iterations(form: Form, logits: Tensor, u: Tensor, count: int, weight: float, eps: float) -> Tensor | None:
+def live_iterations(
+    form: Form, logits: Tensor, u: Tensor, count: int, weight: float, eps: float
+) -> Tensor | None:
     """Do ``count`` iterations that update live classes only; None when so many are live that nothing would be saved.
 
     ``logits`` and ``u`` [t, q, k] are those of a full iteration; ``weight`` is λ/|Q|. Returns new assignments.
@@ -228,7 +247,9 @@ def live_iterations(form: Form, logits: Tensor, u: Tensor, count: int, weight: f
     n_query, n_classes = u.shape[1:]
     masses = u.sum(1)
     n_live = int((masses > DEAD).sum(1).max())
-    n_live = n_live // 4 * 4 + 3  # one column more makes a multiple of 4: products of such a width are faster
+    n_live = (
+        n_live // 4 * 4 + 3
+    )  # one column more makes a multiple of 4: products of such a width are faster
     if n_classes - n_live < max(_FEWEST_DEAD, n_live):
         return None
     # One class more than the live ones: its column holds the dead classes together.
@@ -237,7 +258,9 @@ def live_iterations(form: Form, logits: Tensor, u: Tensor, count: int, weight: f
     columns = live.unsqueeze(1).expand(-1, n_query, -1)
     form = form.take_classes(torch.cat([live, chosen[:, -1:]], 1))
     part = u.gather(2, columns)
-    dead = u.scatter(2, columns, 0).sum(2, keepdim=True)  # [t, q, 1] the probability of the dead classes together
+    dead = u.scatter(2, columns, 0).sum(
+        2, keepdim=True
+    )  # [t, q, 1] the probability of the dead classes together
     largest, at = part.max(2, keepdim=True)
     together = logits.gather(2, live.gather(1, at.squeeze(2)).unsqueeze(2)) + (dead / largest).log()
     both = torch.cat([part, dead], 2)  # [t, q, l+1]

@@ -58,7 +58,9 @@ class Iterate:
                 u = logits.softmax(1)
             else:
                 u = torch.cat([logits, memory.to(logits).unsqueeze(1)], 1).softmax(1)[:, :-1]
-            sums = Sums((u.sum(0, dtype=torch.float64), (u.mT @ rows[0]).double()))  # [k] and [k, d]
+            sums = Sums(
+                (u.sum(0, dtype=torch.float64), (u.mT @ rows[0]).double())
+            )  # [k] and [k, d]
             return sums, memory if self.dead is None else logits[:, self.dead].logsumexp(1)
 
 
@@ -81,7 +83,12 @@ def paddle_in_blocks(
     that updates all classes.
     """
     tasks = transform(tasks, scale)
-    pile, labels, n_query, n_classes = tasks.pile, tasks.support_labels[0], tasks.n_query, tasks.n_classes
+    pile, labels, n_query, n_classes = (
+        tasks.pile,
+        tasks.support_labels[0],
+        tasks.n_query,
+        tasks.n_classes,
+    )
     assert pile is not None
     mean = pile.extent().mean  # float32 is accurate for distances relative to it
     pile, support = pile.then(Scaling(middle=mean)), (tasks.support - mean)[0]
@@ -115,7 +122,9 @@ def paddle_in_blocks(
         bias = (weight * dual if weight else torch.zeros_like(dual)).to(support.dtype)
         moved = float((new - state.prototypes[which]).norm(dim=1).sum() / n_classes)
         masses = masses.index_copy(0, which, mine)
-        state = State(state.prototypes.index_copy(0, which, new), state.bias.index_copy(0, which, bias))
+        state = State(
+            state.prototypes.index_copy(0, which, new), state.bias.index_copy(0, which, bias)
+        )
         n_iter = iteration + 1
         if moved < (rounding if tol is None else tol):
             converged = full and tol is not None

@@ -19,7 +19,12 @@ from manyway.core import OneOrMore, Strict, checked
 from manyway.errors import InputError, nearest
 
 _FOLDER = Path(__file__).parent
-_SIZES = {"shots": "shots", "n_classes": "classes", "n_query": "queries", "k_eff": "present classes"}
+_SIZES = {
+    "shots": "shots",
+    "n_classes": "classes",
+    "n_query": "queries",
+    "k_eff": "present classes",
+}
 _LARGEST_FILE = 2**20  # characters that are read; a file of a hundred layers has ten thousand
 
 
@@ -37,19 +42,25 @@ class Parameters(Strict):
     lam: OneOrMore[NotNegative]  # one per layer, as is the temperature
     temperature: OneOrMore[Positive]
     scale: str | None = "cl2"  # the feature transform
-    training: dict[str, Any] | None = None  # shots, k_eff, n_classes, n_query, fingerprint of the features, …
+    training: dict[str, Any] | None = (
+        None  # shots, k_eff, n_classes, n_query, fingerprint of the features, …
+    )
 
     @model_validator(mode="after")
     def _per_layer(self) -> "Parameters":
         n_lam, n_temperature = len(self.lam), len(self.temperature)
         if n_lam != n_temperature:
-            raise ValueError(f"lam has {n_lam} values and temperature {n_temperature}; give one per layer")
+            raise ValueError(
+                f"lam has {n_lam} values and temperature {n_temperature}; give one per layer"
+            )
         if self.layers not in (None, n_lam):
             raise ValueError(f"layers is {self.layers}, but there are values for {n_lam} layers")
         for name in _SIZES:
             size = (self.training or {}).get(name)
             if size is not None and (type(size) is not int or size < 1):
-                raise ValueError(f"training.{name} is {size!r}; it must be a whole number of at least 1")
+                raise ValueError(
+                    f"training.{name} is {size!r}; it must be a whole number of at least 1"
+                )
         return self
 
     def to_json(self) -> dict[str, Any]:
@@ -78,25 +89,48 @@ def read_parameters(given: str | PathLike[str] | Mapping[str, Any]) -> Parameter
     if str(given) in presets:
         path = _FOLDER / f"{given}.json"
     elif not path.is_file():  # nor a pipe or a device, which could block for ever
-        hint = "make one with `manyway tune`." if path.suffix == ".json" else nearest(str(path), presets)
-        raise InputError(f"There is no file {path} with parameters of unem, nor a set of that name; {hint}")
+        hint = (
+            "make one with `manyway tune`."
+            if path.suffix == ".json"
+            else nearest(str(path), presets)
+        )
+        raise InputError(
+            f"There is no file {path} with parameters of unem, nor a set of that name; {hint}"
+        )
     return _checked(_read(path), str(path))
 
 
 def unlike_training(
-    params: Mapping[str, Any], *, shots: float, n_classes: int, n_query: int, k_eff: int | None = None
+    params: Mapping[str, Any],
+    *,
+    shots: float,
+    n_classes: int,
+    n_query: int,
+    k_eff: int | None = None,
 ) -> str | None:
     """A sentence where tasks differ from those that the parameters were learned on; None where they do not.
 
     ``params`` are those of ``unem``. ``k_eff`` is None where nobody knows it.
     """
     learned = read_parameters(params["parameters"]).training or {}
-    here: dict[str, Any] = {"shots": shots, "n_classes": n_classes, "n_query": n_query, "k_eff": k_eff}
-    known = {name: value for name, value in here.items() if isinstance(value, Real) and learned.get(name) is not None}
+    here: dict[str, Any] = {
+        "shots": shots,
+        "n_classes": n_classes,
+        "n_query": n_query,
+        "k_eff": k_eff,
+    }
+    known = {
+        name: value
+        for name, value in here.items()
+        if isinstance(value, Real) and learned.get(name) is not None
+    }
     differ = [name for name, value in known.items() if learned[name] != value]
     if not differ:
         return None
-    then, now = (", ".join(f"{round(of[name], 1):g} {_SIZES[name]}" for name in differ) for of in (learned, known))
+    then, now = (
+        ", ".join(f"{round(of[name], 1):g} {_SIZES[name]}" for name in differ)
+        for of in (learned, known)
+    )
     unlike = f"unem: its parameters were learned on tasks with {then}, and these have {now}"
     return f"{unlike}; learn others with `manyway tune`."
 
@@ -113,5 +147,7 @@ def _read(path: Path) -> Any:
 def _checked(data: Any, where: str) -> Parameters:
     """The content of a file or a mapping as parameters; the first thing that is wrong is one sentence."""
     if not isinstance(data, Mapping) or not {"feature_scale", "lam", "temperature"} & data.keys():
-        raise InputError(f"{where} has no parameters of unem; give the file unem-NAME.json that `manyway tune` writes.")
+        raise InputError(
+            f"{where} has no parameters of unem; give the file unem-NAME.json that `manyway tune` writes."
+        )
     return checked(Parameters, data, where)

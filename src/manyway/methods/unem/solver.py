@@ -16,7 +16,10 @@ _EPS = 1e-6  # added to proportions, which keeps their logarithm finite
 
 
 def unem(
-    tasks: Tasks, *, parameters: str | PathLike[str] | Mapping[str, Any] = "letters", scale: str | None = "learned"
+    tasks: Tasks,
+    *,
+    parameters: str | PathLike[str] | Mapping[str, Any] = "letters",
+    scale: str | None = "learned",
 ) -> Solution:
     """Fit the queries by a few EM iterations, each with its own learned class-balance weight and temperature.
 
@@ -74,9 +77,13 @@ def unem(
     learned = read_parameters(parameters)
     tasks = transform(tasks, learned.scale if scale == "learned" else scale)
     problem = prototype_form(tasks, None)
-    values = torch.tensor([learned.feature_scale, *learned.lam, *learned.temperature], dtype=torch.float64)
+    values = torch.tensor(
+        [learned.feature_scale, *learned.lam, *learned.temperature], dtype=torch.float64
+    )
     u = last_logits(problem, values.to(tasks.device)).softmax(-1)
-    return Solution(u, n_iter=len(learned.lam), converged=False, make_prototypes=lambda: problem.prototypes(u))
+    return Solution(
+        u, n_iter=len(learned.lam), converged=False, make_prototypes=lambda: problem.prototypes(u)
+    )
 
 
 def last_logits(problem: FeatureForm | GramForm, values: Tensor) -> Tensor:

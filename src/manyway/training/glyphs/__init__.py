@@ -18,7 +18,9 @@ from manyway.training.recipe import Recipe
 BASE_SAMPLES = 16  # drawings per base letter; few are enough because there are many letters
 SAMPLES = 40  # drawings per validation or test letter
 # Chosen among thirteen on the validation letters: benchmarks/glyph_recipes.py.
-RECIPE = Recipe(20, 64, lr=3e-3, optimizer="adamw", schedule="cosine", weight_decay=0.05, augment="drawing")
+RECIPE = Recipe(
+    20, 64, lr=3e-3, optimizer="adamw", schedule="cosine", weight_decay=0.05, augment="drawing"
+)
 
 
 def image_set(split: str, per_class: int, *, seed: int = 0) -> ImageSet:

@@ -10,7 +10,12 @@ from typing import NamedTuple
 FACES = (
     *("DejaVuSans", "DejaVuSans-Bold", "DejaVuSans-Oblique", "DejaVuSans-BoldOblique"),
     *("DejaVuSerif", "DejaVuSerif-Bold", "DejaVuSerif-Italic", "DejaVuSerif-BoldItalic"),
-    *("DejaVuSansMono", "DejaVuSansMono-Bold", "DejaVuSansMono-Oblique", "DejaVuSansMono-BoldOblique"),
+    *(
+        "DejaVuSansMono",
+        "DejaVuSansMono-Bold",
+        "DejaVuSansMono-Oblique",
+        "DejaVuSansMono-BoldOblique",
+    ),
     *("STIXGeneral", "STIXGeneralBol", "STIXGeneralItalic", "STIXGeneralBolIta"),
 )
 
@@ -58,9 +63,16 @@ def candidate_letters() -> tuple[Letter, ...]:
     faces_of: dict[int, list[str]] = {}
     for face in FACES:
         for code in FT2Font(str(font_folder() / f"{face}.ttf")).get_charmap():
-            if unicodedata.category(chr(code)) in ("Lu", "Ll", "Lt", "Lo"):  # no marks, modifiers or digits
+            if unicodedata.category(chr(code)) in (
+                "Lu",
+                "Ll",
+                "Lt",
+                "Lo",
+            ):  # no marks, modifiers or digits
                 faces_of.setdefault(code, []).append(face)
-    needed = {script: (split, n) for split, scripts in SCRIPTS.items() for script, n in scripts.items()}
+    needed = {
+        script: (split, n) for split, scripts in SCRIPTS.items() for script, n in scripts.items()
+    }
     letters = []
     for code, faces in sorted(faces_of.items()):
         split, n_faces = needed.get(script_of(code), ("", 0))

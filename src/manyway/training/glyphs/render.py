@@ -55,7 +55,9 @@ def draw_masters(letters: Iterable[Letter]) -> Masters:
     row: dict[tuple[int, str], int] = {}
     for face in sorted({face for letter in letters for face in letter.faces}):
         # The basic layout engine is always available and never joins or reorders letters.
-        font = ImageFont.truetype(str(font_folder() / f"{face}.ttf"), FONT_SIZE, layout_engine=ImageFont.Layout.BASIC)
+        font = ImageFont.truetype(
+            str(font_folder() / f"{face}.ttf"), FONT_SIZE, layout_engine=ImageFont.Layout.BASIC
+        )
         for letter in letters:
             image = _master(font, letter.code) if face in letter.faces else None
             if image is not None:
@@ -75,7 +77,10 @@ def _master(font: object, code: int) -> np.ndarray[tuple[int, ...], np.dtype[np.
         return None
     ink = page.crop(box)
     scale = INK / max(ink.size)
-    ink = ink.resize((max(1, round(ink.width * scale)), max(1, round(ink.height * scale))), Image.Resampling.LANCZOS)
+    ink = ink.resize(
+        (max(1, round(ink.width * scale)), max(1, round(ink.height * scale))),
+        Image.Resampling.LANCZOS,
+    )
     master = Image.new("L", (MASTER, MASTER))
     master.paste(ink, ((MASTER - ink.width) // 2, (MASTER - ink.height) // 2))
     return np.asarray(master)
@@ -91,7 +96,9 @@ def draw_samples(
         part = wanted[start : start + chunk]
         rows, uniforms, noise = [], [], []
         for _, letter, i in part:
-            generator = np.random.Generator(np.random.PCG64(np.random.SeedSequence([seed, letter.code, i])))
+            generator = np.random.Generator(
+                np.random.PCG64(np.random.SeedSequence([seed, letter.code, i]))
+            )
             faces = [face for face in letter.faces if (letter.code, face) in masters.row]
             rows.append(masters.row[letter.code, faces[generator.integers(len(faces))]])
             uniforms.append(generator.random(10))
