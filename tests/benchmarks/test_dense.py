@@ -87,7 +87,7 @@ def test_iterations_without_the_dead_classes_equal_full_ones_to_nine_digits():
     def logits(u):
         return form.scores(u) + (u.mean(1, keepdim=True) + 1e-6).log() + 1
 
-    live = live_iterations(form, logits(u), logits(u).softmax(-1), 5, 1.0, 1e-6)
+    live = live_iterations(form, logits(u), logits(u).softmax(-1), count=5, weight=1.0, eps=1e-6)
     for _ in range(6):
         u = logits(u).softmax(-1)
     assert live is not None
@@ -97,7 +97,7 @@ def test_iterations_without_the_dead_classes_equal_full_ones_to_nine_digits():
 def test_few_classes_are_never_skipped():
     tasks = make_tasks(n_classes=8, n_query=5)
     u = solve("paddle", tasks).probabilities
-    assert live_iterations(prototype_form(tasks, None), u.log(), u, 5, 1.0, 1e-6) is None
+    assert live_iterations(prototype_form(tasks, None), u.log(), u, count=5, weight=1.0, eps=1e-6) is None
 
 
 def test_the_exponent_of_a_power_law_is_found():

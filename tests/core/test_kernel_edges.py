@@ -264,7 +264,7 @@ def steps(samples, labels, start, n_steps: int = 2, *, by_kernel: bool) -> torch
     if by_kernel:
         parameters = ((loss.weights, loss.alphas), 3.0, 1e-3, n_steps)
         return there(steps_of_tim.descend)(samples, labels, start, *parameters)
-    return descend(samples, labels, start, Euclidean(3.0), loss, 1e-3, n_steps, trace=False)[0]
+    return descend(samples, labels, start, Euclidean(3.0), loss, lr=1e-3, max_iter=n_steps, trace=False)[0]
 
 
 def tim_problem(n_support: int, n_query: int, n_classes: int, n_features: int, n_tasks: int = 1):

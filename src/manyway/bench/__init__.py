@@ -1,4 +1,6 @@
-"""Experiments as data: suites in TOML, results in JSON, tables, plots and a report made from stored results only."""
+"""Experiments as data: suites in TOML, results in JSON, tables,
+plots and a report made from stored results only.
+"""
 
 import lazy_loader
 

@@ -1,4 +1,6 @@
-"""Classifiers of scikit-learn that suites compare with. They are no methods: nothing but a suite uses them."""
+"""Classifiers of scikit-learn that suites compare with. They are no methods:
+nothing but a suite uses them.
+"""
 
 from __future__ import annotations
 
@@ -38,7 +40,9 @@ def logistic(tasks: core.Tasks) -> Any:
 
 
 def lda(tasks: core.Tasks) -> Any:
-    """Linear discriminant analysis with equal priors; the nearest class mean where no class has two examples."""
+    """Linear discriminant analysis with equal priors;
+    the nearest class mean where no class has two examples.
+    """
     from sklearn.discriminant_analysis import LinearDiscriminantAnalysis
 
     if tasks.n_support == tasks.n_classes:
@@ -47,9 +51,11 @@ def lda(tasks: core.Tasks) -> Any:
 
 
 def logistic_cv(tasks: core.Tasks) -> Any:
-    """Logistic regression on rows of unit length, its penalty chosen by cross-validation of the examples.
+    """Logistic regression on rows of unit length,
+    its penalty chosen by cross-validation of the examples.
 
-    Without two examples of each class there is nothing to choose by, and the penalty is the middle one.
+    Without two examples of each class there is nothing to choose by, and
+    the penalty is the middle one.
     """
     from sklearn.linear_model import LogisticRegression
     from sklearn.model_selection import GridSearchCV
@@ -70,10 +76,11 @@ def logistic_cv(tasks: core.Tasks) -> Any:
 
 
 class ShrunkLDA:
-    """Linear discriminant analysis of rows of unit length: one covariance, shrunk by Ledoit and Wolf's rule.
+    """Linear discriminant analysis of rows of unit length:
+    one covariance, shrunk by Ledoit and Wolf's rule.
 
-    scikit-learn's own class shrinks the covariance of each class by itself, which says nothing with a few examples of
-    each; here that of all examples around their class means is shrunk.
+    scikit-learn's own class shrinks the covariance of each class by itself, which says nothing with
+    a few examples of each; here that of all examples around their class means is shrunk.
     """
 
     def fit(self, rows: FloatArray, labels: FloatArray) -> ShrunkLDA:
@@ -102,7 +109,9 @@ class ShrunkLDA:
 
 
 def lda_shrunk(tasks: core.Tasks) -> Any:
-    """Linear discriminant analysis with a shrunk covariance; the nearest class mean where no class has two examples."""
+    """Linear discriminant analysis with a shrunk covariance;
+    the nearest class mean where no class has two examples.
+    """
     return centroid(tasks) if tasks.n_support == tasks.n_classes else ShrunkLDA()
 
 
@@ -111,9 +120,8 @@ def _baseline(name: str, title: str, make: Callable[[core.Tasks], Any]) -> Metho
         from manyway.evaluation import fit_and_predict
 
         with catch_warnings():
-            simplefilter(
-                "ignore"
-            )  # about collinear columns and limits of iterations, for every task
+            # about collinear columns and limits of iterations, for every task
+            simplefilter("ignore")
             return fit_and_predict(make(tasks), tasks, True)
 
     solver.__doc__ = make.__doc__

@@ -16,10 +16,11 @@ _MADE = {"simulated": simulated, "sklearn": sklearn_table}
 def find_features(key: str, data: Path | None) -> FeatureSet:
     """The feature set of a key.
 
-    It is KEY.safetensors or KEY.npz in the data folder or in its folder features/, or the only file KEY_ENCODER there.
-    For sets without validation classes, KEY-half has every other class of KEY, and KEY-half-val the other classes, to
-    tune on. KEY+NAMES is KEY with class features, one vector per class, from the file of the key KEY_NAMES.
-    simulated:NAME and sklearn:NAME need no file; see ``manyway.sampling.simulated``.
+    It is KEY.safetensors or KEY.npz in the data folder or in its folder features/, or the only file
+    KEY_ENCODER there. For sets without validation classes, KEY-half has every other class of KEY,
+    and KEY-half-val the other classes, to tune on. KEY+NAMES is KEY with class features, one vector
+    per class, from the file of the key KEY_NAMES. simulated:NAME and sklearn:NAME need no file; see
+    ``manyway.sampling.simulated``.
     """
     kind, colon, name = key.partition(":")
     if colon and kind in _MADE:
@@ -47,7 +48,9 @@ def find_features(key: str, data: Path | None) -> FeatureSet:
 
 
 def find_strangers(key: str, data: Path | None) -> FeatureSet:
-    """The feature set of a key, for unknown queries: rows of a file without labels are of one class each."""
+    """The feature set of a key, for unknown queries:
+    rows of a file without labels are of one class each.
+    """
     found = None if key in _EMBEDDED or ":" in key else _found(data_folder(data), key)
     return find_features(key, data) if found is None else FeatureSet.load(found, unlabelled=True)
 
@@ -64,7 +67,9 @@ def _half(features: FeatureSet, parity: int) -> FeatureSet:
 
 
 def data_folder(data: Path | None) -> Path | None:
-    """The given folder, else the folder that MANYWAY_DATA names, else ./data; None if that does not exist."""
+    """The given folder, else the folder that MANYWAY_DATA names, else ./data;
+    None if that does not exist.
+    """
     folder = data_root(data)
     if data is not None and not folder.is_dir():
         raise InputError(f"The data folder {data} does not exist.")
@@ -103,7 +108,9 @@ def _how_to_get(key: str, folder: Path | None) -> str:
     parts = re.fullmatch(r"(\w+)-(rn18|wrn)(-val)?", key)
     if parts is None:
         return f"There are no features '{key}' in {place}; put them there as {made}, {another}"
-    dataset, network, split = parts[1], parts[2], "val" if parts[3] else "test"
+    dataset = parts[1]
+    network = parts[2]
+    split = "val" if parts[3] else "test"
     # iNat's few-shot set has no base classes to train on.
     trained = "tiered" if dataset == "inat" else dataset
     return (

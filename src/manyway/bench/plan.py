@@ -63,90 +63,120 @@ class Wishes:
 
     @property
     def override(self) -> str | None:
-        """What results call the feature file: its name without the suffix, in characters safe in a file name."""
+        """What results call the feature file: its name without the suffix,
+        in characters safe in a file name.
+        """
         return None if self.features is None else re.sub(r"[^\w.+-]+", "-", self.features.stem)
 
 
 def make_jobs(suite: Suite, wishes: Wishes) -> tuple[list[Job], list[str]]:
-    """The suite's experiments on their features, each once, with the wishes applied; and skipped tasks, in words.
+    """The suite's experiments on their features, each once, with the wishes applied;
+    and skipped tasks, in words.
 
-    Experiments of a block with ``skip_impossible`` are skipped where the feature set has too few classes or samples.
+    Experiments of a block with ``skip_impossible`` are skipped where the feature set has too
+    few classes or samples.
     """
     if wishes.seed is not None and not -(2**63) <= wishes.seed < 2**63:
         raise InputError(f"`seed` is {wishes.seed}; it must be a number of at most 64 bits.")
     _check_only(suite, wishes)
-
-    @cache
-    def load(name: str) -> FeatureSet:
-        if wishes.features is not None and name == wishes.override:
-            return FeatureSet.load(wishes.features)
-        return find_features(name, wishes.data)
-
-    strangers = cache(partial(find_strangers, data=wishes.data))
-    problem_of = cache(partial(refusal, sample_tasks))  # why no such task can be drawn
-    jobs: dict[str, Job] = {}
-    skipped: dict[str, None] = {}
-    seen: dict[str, set[str]] = {axis: set() for axis in wishes.only}
-    without_support = False
+    choice = _Choice(suite, wishes)
     for block in suite.blocks:
-        block = _adapt(block, wishes)
+        choice.add(_adapt(block, wishes))
+    choice.check()
+    return list(choice.jobs.values()), [*choice.skipped, *choice.without_experiment()]
+
+
+class _Choice:
+    """The experiments of a suite that are wanted, on their features, and why others are not run."""
+
+    def __init__(self, suite: Suite, wishes: Wishes) -> None:
+        self.suite = suite
+        self.wishes = wishes
+        self.jobs: dict[str, Job] = {}
+        self.skipped: dict[str, None] = {}  # in words, each once
+        self.seen: dict[str, set[str]] = {axis: set() for axis in wishes.only}
+        self.without_support = False
+        self._load = cache(self._read_features)
+        self._strangers = cache(partial(find_strangers, data=wishes.data))
+        self._refusal = cache(partial(refusal, sample_tasks))  # why no such task can be drawn
+
+    def _read_features(self, name: str) -> FeatureSet:
+        if self.wishes.features is not None and name == self.wishes.override:
+            return FeatureSet.load(self.wishes.features)
+        return find_features(name, self.wishes.data)
+
+    def add(self, block: Block) -> None:
+        """Choose among the experiments of a block."""
         # Some feature sets take the tuned parameters of another.
         tuned = {
-            name: wishes.tuned.get(suite.tuned_from.get(name, name), {}) for name in block.features
+            name: self.wishes.tuned.get(self.suite.tuned_from.get(name, name), {})
+            for name in block.features
         }
-        for experiment in block.experiments(tuned, lambda name: load(name).n_classes):
-            # An axis that this experiment does not have is a parameter of another method: nothing is said about it.
-            axes = experiment.axes
-            for axis in wishes.only:
-                if axis in axes:
-                    seen[axis].add(str(in_words(axis, axes[axis])))
-            if any(
-                str(in_words(axis, axes[axis])) not in kept
-                for axis, kept in wishes.only.items()
-                if axis in axes
-            ):
+        for experiment in block.experiments(tuned, lambda name: self._load(name).n_classes):
+            if not self._is_wanted(experiment):
                 continue
-            features = load(experiment.features)
+            features = self._load(experiment.features)
             if isinstance(experiment.task.unknown_from, str):
-                experiment = replace(experiment, strangers=strangers(experiment.task.unknown_from))
-            if (
-                wishes.override is not None
-                and experiment.task.shots is None
-                and features.is_support is None
-            ):
-                # The suite's own set comes with its labelled samples; the one that replaces it does not.
-                without_support = True
+                strangers = self._strangers(experiment.task.unknown_from)
+                experiment = replace(experiment, strangers=strangers)
+            replaced = self.wishes.override is not None
+            if replaced and experiment.task.shots is None and features.is_support is None:
+                # The suite's own set comes with its labelled samples;
+                # the one that replaces it does not.
+                self.without_support = True
                 continue
-            if block.skip_impossible:
-                problem = problem_of(features, experiment.spec, experiment.seed, 0, 1)
-                if experiment.task.shots == 0 and not get_method(experiment.method).class_features:
-                    problem = f"{experiment.method} needs labelled examples"
-                if problem:
-                    skipped[
-                        f"{task_title(experiment.task)} on {experiment.features}: {problem}"
-                    ] = None
-                    continue
+            problem = self._problem(experiment, features) if block.skip_impossible else None
+            if problem:
+                title = task_title(experiment.task)
+                self.skipped[f"{title} on {experiment.features}: {problem}"] = None
+                continue
             key = experiment_key(experiment, features.fingerprint)
-            jobs.setdefault(key, Job(key, experiment, features))
-    if without_support and not jobs:
-        lacking = (
-            f"takes labelled samples that come with a feature set, and {wishes.features} has none"
-        )
-        raise InputError(
-            f"{suite.name} {lacking}; say how many to draw: shots=10 in `task`, for example."
-        )
-    if suite.blocks and not jobs:
-        reason = (
-            f"the features cannot serve it ({next(iter(skipped))})"
-            if skipped
-            else "`only` keeps no experiment."
-        )
-        raise InputError(f"Nothing of {suite.name} is left to run; {reason}")
-    for axis, wanted in wishes.only.items():
-        for value in wanted:
-            if value not in seen[axis]:
-                skipped[f"{axis}={value}: {suite.name} has no experiment with it"] = None
-    return list(jobs.values()), list(skipped)
+            self.jobs.setdefault(key, Job(key, experiment, features))
+
+    def _is_wanted(self, experiment: Experiment) -> bool:
+        """Whether ``only`` keeps it. An axis that it does not have is a parameter of another
+        method: nothing is said about it.
+        """
+        wanted = True
+        axes = experiment.axes
+        for axis, kept in self.wishes.only.items():
+            if axis not in axes:
+                continue
+            value = str(in_words(axis, axes[axis]))
+            self.seen[axis].add(value)
+            wanted = wanted and value in kept
+        return wanted
+
+    def _problem(self, experiment: Experiment, features: FeatureSet) -> str | None:
+        """Why the features cannot serve an experiment."""
+        if experiment.task.shots == 0 and not get_method(experiment.method).class_features:
+            return f"{experiment.method} needs labelled examples"
+        return self._refusal(features, experiment.spec, experiment.seed, 0, 1)
+
+    def check(self) -> None:
+        """Refuse a choice of nothing."""
+        if self.jobs or not self.suite.blocks:
+            return
+        name = self.suite.name
+        if self.without_support:
+            raise InputError(
+                f"{name} takes labelled samples that come with a feature set, "
+                f"and {self.wishes.features} has none; "
+                "say how many to draw: shots=10 in `task`, for example."
+            )
+        reason = "`only` keeps no experiment."
+        if self.skipped:
+            reason = f"the features cannot serve it ({next(iter(self.skipped))})"
+        raise InputError(f"Nothing of {name} is left to run; {reason}")
+
+    def without_experiment(self) -> list[str]:
+        """Values of ``only`` that no experiment has, in words."""
+        return [
+            f"{axis}={value}: {self.suite.name} has no experiment with it"
+            for axis, wanted in self.wishes.only.items()
+            for value in wanted
+            if value not in self.seen[axis]
+        ]
 
 
 def make_plan(
@@ -158,8 +188,8 @@ def make_plan(
 ) -> Plan:
     """What to remember of a run, so that its results can be shown later without the features.
 
-    A part of a suite (``only``) is added to earlier requests under the same name, with as many tasks of the same seed;
-    a whole suite replaces them.
+    A part of a suite (``only``) is added to earlier requests under the same name, with as many
+    tasks of the same seed; a whole suite replaces them.
     """
     experiments = [
         Asked(features=job.experiment.features, **request(job.experiment, job.key)) for job in jobs

@@ -102,11 +102,13 @@ class Table(Strict):
 
 
 class Plot(Strict):
-    """Curves: y against the axis x, one line per value of ``lines``, one panel per combination of ``panels``.
+    """Curves: y against the axis x, one line per value of ``lines``,
+    one panel per combination of ``panels``.
 
-    ``y`` is a metric (with its interval), ``criterion`` (of a trace, whose x is ``seconds`` or ``steps``) or ``best``:
-    the value of the axis ``of`` at which accuracy is highest. ``reference`` draws λ = |Q|. A plot with ``formulas``
-    shows functions of a two-class proportion and needs no experiment.
+    ``y`` is a metric (with its interval), ``criterion`` (of a trace, whose x is ``seconds`` or
+    ``steps``) or ``best``: the value of the axis ``of`` at which accuracy is highest.
+    ``reference`` draws λ = |Q|. A plot with ``formulas`` shows functions of a two-class
+    proportion and needs no experiment.
     """
 
     name: Annotated[str, AfterValidator(_file_name)] = "plot"

@@ -1,9 +1,11 @@
 """What is stored of an experiment: a ``Record`` when it is finished, a ``Partial`` before.
 
-Both are JSON with a checksum of their content at the end, so that a file that was changed by hand is refused; the types
-of all fields are checked when they are made and when they are read. Reading loads no torch.
+Both are JSON with a checksum of their content at the end, so that a file that was changed by
+hand is refused; the types of all fields are checked when they are made and when they are read.
+Reading loads no torch.
 
-A ``Store`` is a folder of such files, written atomically and found by a key that follows from what was requested:
+A ``Store`` is a folder of such files, written atomically and found by a key that follows
+from what was requested:
 
     FOLDER/records/METHOD-KEY.json   a finished experiment
     FOLDER/partial/KEY.json          what is done of one that still runs, or was stopped
@@ -48,7 +50,9 @@ class Stored(Strict):
     what: ClassVar[str]
 
     def to_json(self) -> str:
-        """JSON with a checksum: one line per field, so that it is short and readable with a pager."""
+        """JSON with a checksum: one line per field,
+        so that it is short and readable with a pager.
+        """
         data = {"format": FORMAT, **plain(self.model_dump())}
         lines = (
             f"{json.dumps(name)}: {json.dumps(value, sort_keys=True)}"
@@ -59,10 +63,12 @@ class Stored(Strict):
     @classmethod
     def read(cls: type[S], path: str | Path) -> S:
         """Read a file, checked; what is wrong is one sentence that names it."""
-        wrong, text = f"{path} is not {cls.what} of manyway", text_of(path)
+        wrong = f"{path} is not {cls.what} of manyway"
+        text = text_of(path)
         try:
             data = json.loads(text)
-            found, seal = data.pop("format", None), data.pop(_SEAL, None)
+            found = data.pop("format", None)
+            seal = data.pop(_SEAL, None)
         except (ValueError, AttributeError, TypeError, RecursionError) as error:
             raise InputError(f"{wrong} ({error}); remove it and run again.") from error
         if found != FORMAT:
@@ -102,8 +108,8 @@ def request(experiment: Experiment, key: str) -> dict[str, Any]:
 def experiment_key(experiment: Experiment, fingerprint: str) -> str:
     """Sixteen hexadecimal digits that identify the experiment on exactly these features.
 
-    The version of the method enters, and all parameters with their values, defaults included: a changed method or
-    default is another experiment. The name of the feature set does not enter.
+    The version of the method enters, and all parameters with their values, defaults included: a
+    changed method or default is another experiment. The name of the feature set does not enter.
     """
     asked = {
         "format": FORMAT,
@@ -147,7 +153,9 @@ class Features(Strict):
 
 
 class Outcome(Strict):
-    """Correct answers and metrics, one value per task; of a trace, one value per number of iterations."""
+    """Correct answers and metrics, one value per task;
+    of a trace, one value per number of iterations.
+    """
 
     n_query: int
     correct: list[int]
@@ -194,7 +202,8 @@ class Record(Request, Stored):
 
     @property
     def old(self) -> str:
-        """Why this is not what the present code would give: another version of the method made it; '' if none did.
+        """Why this is not what the present code would give:
+        another version of the method made it; '' if none did.
 
         Such results are shown with a mark and never used again.
         """
@@ -221,11 +230,15 @@ class Record(Request, Stored):
         return ["accuracy", *self.outcome.metrics]
 
     def has(self, name: str) -> bool:
-        """Whether it is of ordinary tasks (not a trace) and has a metric such as ``n_present.within``."""
+        """Whether it is of ordinary tasks (not a trace) and has a metric such as
+        ``n_present.within``.
+        """
         return self.trace is None and find_summary(name)[0].name in self.metrics
 
     def value(self, name: str = "accuracy") -> Interval:
-        """A metric over all tasks, with its 95 % interval: ``accuracy``, ``calibration``, ``n_present.within``, …"""
+        """A metric over all tasks, with its 95 % interval:
+        ``accuracy``, ``calibration``, ``n_present.within``, …
+        """
         metric, summary = find_summary(name)
         if metric.name not in self.metrics:
             has = ", ".join(self.metrics)
@@ -239,13 +252,17 @@ class Record(Request, Stored):
 
     @property
     def n_query(self) -> Count:
-        """The number of known queries that accuracy counts: one number, or one per task where tasks differ."""
+        """The number of known queries that accuracy counts:
+        one number, or one per task where tasks differ.
+        """
         found = self.outcome.metrics.get("n_query")
         return self.outcome.n_query if found is None else np.asarray(found)
 
     @property
     def axes(self) -> dict[str, Any]:
-        """Its place on every axis: method, version, features, scorer, the fields of the task and the parameters."""
+        """Its place on every axis: method, version, features, scorer,
+        the fields of the task and the parameters.
+        """
         own = {
             "method": self.method,
             "version": self.version,
@@ -289,9 +306,8 @@ class Record(Request, Stored):
         return json.dumps([*sets, drawn, self.seed], sort_keys=True)
 
 
-Stretch = Mapping[
-    str, list[Any]
-]  # metric -> what is kept of it for some tasks in a row; "accuracy" always
+# metric -> what is kept of it for some tasks in a row; "accuracy" always
+Stretch = Mapping[str, list[Any]]
 
 
 def _numbered(done: Any) -> Any:
@@ -307,9 +323,8 @@ class Partial(Stored):
 
     what: ClassVar[str] = "a partial result"
 
-    chunk: (
-        PositiveInt  # tasks that were solved together: it decides the last bits of the arithmetic
-    )
+    # tasks that were solved together: it decides the last bits of the arithmetic
+    chunk: PositiveInt
     device: str
     done: Annotated[dict[int, dict[str, list[Any]]], BeforeValidator(_numbered)] = Field(
         default_factory=dict
@@ -357,7 +372,9 @@ class Partial(Stored):
 
 
 class StoreError(InputError):
-    """The folder of results cannot be written. The run stops; other errors only fail one experiment."""
+    """The folder of results cannot be written. The run stops;
+    other errors only fail one experiment.
+    """
 
 
 class Asked(Request):
@@ -453,7 +470,9 @@ class Store:
         raise InputError(f"There are no results of '{name}' in {self.folder}; {hint}")
 
     def sweep(self, older_than: float = 600) -> None:
-        """Remove what a killed process had begun to write; younger files may belong to one that is at work."""
+        """Remove what a killed process had begun to write;
+        younger files may belong to one that is at work.
+        """
         for folder in ("records", "partial", "plans"):
             for path in (self.folder / folder).glob(".*"):
                 with contextlib.suppress(OSError):
@@ -473,7 +492,9 @@ def digest(data: Any) -> str:
 
 
 def plain(value: Any) -> Any:
-    """The value with tuples as lists and whole floats as integers, so that equal requests have equal text."""
+    """The value with tuples as lists and whole floats as integers,
+    so that equal requests have equal text.
+    """
     if isinstance(value, Mapping):
         return {str(key): plain(item) for key, item in value.items()}
     if isinstance(value, (list, tuple)):

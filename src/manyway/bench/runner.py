@@ -1,9 +1,9 @@
 """Run experiments, block by block of tasks. Finished tasks are stored every few seconds.
 
-Where the blocks run (``Pool``), in this process, in several on one machine or on a Dask cluster, changes no bit of the
-result: a task depends on (seed, number) alone, blocks are whole chunks, and a chunk's arithmetic does not depend on
-which process computes it. Joblib's Dask backend would not do: it stops everything when one call fails, and knows
-nothing of lost workers.
+Where the blocks run (``Pool``), in this process, in several on one machine or on a Dask cluster,
+changes no bit of the result: a task depends on (seed, number) alone, blocks are whole chunks, and a
+chunk's arithmetic does not depend on which process computes it. Joblib's Dask backend would not do:
+it stops everything when one call fails, and knows nothing of lost workers.
 """
 
 import platform
@@ -43,13 +43,28 @@ from manyway.evaluation import METRICS, SCORERS, Evaluation, chunk_size, evaluat
 from manyway.sampling import FeatureSet
 
 SAVE_EVERY = 2.0  # seconds of work that a kill may cost, besides the blocks that are being solved
-_BLOCK = 100  # tasks per block, about: many compared with the cost of a message, few to lose with a worker
+# tasks per block, about: many compared with the cost of a message, few to lose with a worker
+_BLOCK = 100
 _TRIES = 5  # how often a block may be lost with its worker before the experiment fails
-Watcher = Callable[
-    [Job, int], None
-]  # is told how many more tasks of a job are done, or will not be (a progress bar)
-Answer = tuple[Stretch, float, Provenance]  # metrics, seconds in the solver, where it ran
-Block = tuple[Job, int, int, int]  # job, first task, count, tries so far
+# is told how many more tasks of a job are done, or will not be (a progress bar)
+Watcher = Callable[[Job, int], None]
+
+
+class Solved(NamedTuple):
+    """What a worker found on a block of tasks."""
+
+    metrics: Stretch
+    seconds: float  # in the solver
+    made: Provenance  # where it ran
+
+
+class _WorkUnit(NamedTuple):
+    """Tasks of a job that are solved together, by one worker."""
+
+    job: Job
+    first: int  # task
+    n_tasks: int
+    tries: int = 0  # how often it was lost so far
 
 
 class Failure(NamedTuple):
@@ -62,11 +77,10 @@ class Failure(NamedTuple):
 class Pool(NamedTuple):
     """Where blocks of tasks are solved."""
 
-    submit: Callable[..., Future[Answer]]
+    submit: Callable[..., Future[Solved]]
     threads: int  # of torch, for one block
-    hand_over: Callable[[FeatureSet, bool], Any] = lambda features, again: (
-        features
-    )  # as ``solve_block`` takes them
+    # as ``solve_block`` takes them
+    hand_over: Callable[[FeatureSet, bool], Any] = lambda features, again: features
     block: int = 1  # tasks per block, about; whole chunks, ``lanes`` of them at least
     lanes: int = 1  # chunks of a block that run at the same time
     in_flight: int = 1  # blocks
@@ -74,7 +88,9 @@ class Pool(NamedTuple):
 
 @contextmanager
 def _open_pool(device: str | None, n_jobs: int, dask: str | None) -> Iterator[Pool]:
-    """The workers of a Dask cluster, several processes, or this process, one block after the other."""
+    """The workers of a Dask cluster, several processes, or this process,
+    one block after the other.
+    """
     if dask is not None:
         with connect(dask) as client:
             yield _on_dask(client)
@@ -92,16 +108,16 @@ def _open_pool(device: str | None, n_jobs: int, dask: str | None) -> Iterator[Po
         yield Pool(_do_now, threads, lanes=threads if _kind(device) == "cpu" else 1)
 
 
-def _do_now(work: Callable[..., Answer], *arguments: Any) -> Future[Answer]:
-    future: Future[Answer] = Future()
+def _do_now(work: Callable[..., Solved], **arguments: Any) -> Future[Solved]:
+    future: Future[Solved] = Future()
     try:
-        future.set_result(work(*arguments))
+        future.set_result(work(**arguments))
     except Exception as error:
         future.set_exception(error)
     return future
 
 
-def _in_processes(submit: Callable[..., Future[Answer]], n_jobs: int, folder: Path) -> Pool:
+def _in_processes(submit: Callable[..., Future[Solved]], n_jobs: int, folder: Path) -> Pool:
     """Processes that share the features through a memory-mapped file."""
 
     def hand_over(features: FeatureSet, again: bool) -> Path:
@@ -110,13 +126,14 @@ def _in_processes(submit: Callable[..., Future[Answer]], n_jobs: int, folder: Pa
             features.save(path)
         return path
 
-    return Pool(
-        submit, max(1, torch.get_num_threads() // n_jobs), hand_over, _BLOCK, in_flight=2 * n_jobs
-    )
+    threads = max(1, torch.get_num_threads() // n_jobs)
+    return Pool(submit, threads, hand_over, block=_BLOCK, in_flight=2 * n_jobs)
 
 
 def _on_dask(client: Any) -> Pool:
-    """Workers, each thread of which solves one block at a time. A block whose worker dies is run again on another."""
+    """Workers, each thread of which solves one block at a time.
+    A block whose worker dies is run again on another.
+    """
     for worker, theirs in client.run(lambda: manyway.__version__).items():
         if theirs != (ours := manyway.__version__):
             raise InputError(
@@ -125,13 +142,13 @@ def _on_dask(client: Any) -> Pool:
     sent: dict[str, Any] = {}
 
     def hand_over(features: FeatureSet, again: bool) -> Any:
-        if (
-            again or features.fingerprint not in sent
-        ):  # the copies may have been lost with the worker, too
+        # the copies may have been lost with the worker, too
+        if again or features.fingerprint not in sent:
             sent[features.fingerprint] = client.scatter(features, broadcast=True, hash=False)
         return sent[features.fingerprint]
 
-    return Pool(client.get_executor(pure=False).submit, 1, hand_over, _BLOCK, in_flight=1000)
+    submit = client.get_executor(pure=False).submit
+    return Pool(submit, 1, hand_over, block=_BLOCK, in_flight=1000)
 
 
 def run_jobs(
@@ -145,113 +162,155 @@ def run_jobs(
 ) -> list[Failure]:
     """Run the jobs from where they were stopped, and store their results.
 
-    Blocks run in ``n_jobs`` processes, or on the workers of the Dask scheduler with the address ``dask``. A failure
-    does not stop the others; a folder that cannot be written does. Blocks are whole chunks, so that the arithmetic does
-    not depend on interruptions. Traces measure time: they run last, alone, in this process.
+    Blocks run in ``n_jobs`` processes, or on the workers of the Dask scheduler with the address
+    ``dask``. A failure does not stop the others; a folder that cannot be written does. Blocks are
+    whole chunks, so that the arithmetic does not depend on interruptions. Traces measure time: they
+    run last, alone, in this process.
     """
     with _open_pool(device, n_jobs, dask) as pool:
-        return _run(jobs, store, device, watcher, pool)
+        return _Run(jobs, store, device, watcher, pool).run()
 
 
-def _run(
-    jobs: Sequence[Job], store: Store, device: str | None, watcher: Watcher, pool: Pool
-) -> list[Failure]:
-    finished: SimpleQueue[Future[Answer]] = SimpleQueue()
-    again: deque[Block] = deque()  # blocks that were lost with their worker
-    blocks: dict[Future[Answer], Block] = {}
-    partials: dict[str, Partial] = {}
-    saved: dict[str, float] = {}
-    failed: dict[str, Failure] = {}
+class _Run:
+    """Jobs that are being run. It hands blocks of tasks to the workers and takes their results."""
 
-    def fail(job: Job, error: BaseException) -> None:
-        text, ours = " ".join(str(error).split()), type(error).__module__.startswith("manyway")
-        failed[job.key] = Failure(job, text if ours else f"{type(error).__name__}: {text}")
-        partial = partials.pop(job.key, None)
-        watcher(job, job.experiment.n_tasks - (partial.n_done if partial else 0))
+    def __init__(
+        self, jobs: Sequence[Job], store: Store, device: str | None, watcher: Watcher, pool: Pool
+    ) -> None:
+        self.jobs = jobs
+        self.store = store
+        self.device = device
+        self.watcher = watcher
+        self.pool = pool
+        self.failed: dict[str, Failure] = {}  # by the job's key, as are the next two
+        self.partials: dict[str, Partial] = {}
+        self.saved: dict[str, float] = {}  # when the partial result was last written
+        self.again: deque[_WorkUnit] = deque()  # those that were lost with their worker
+        self.in_flight: dict[Future[Solved], _WorkUnit] = {}
+        self.finished: SimpleQueue[Future[Solved]] = SimpleQueue()
 
-    def blocks_of(job: Job) -> Iterator[Block]:
-        partial = partials[job.key] = _left_over(job, store, _kind(device))
-        saved[job.key] = time.perf_counter()
-        watcher(job, partial.n_done)
-        unit = partial.chunk * pool.lanes
-        size = unit * max(1, round(pool.block / unit))
-        for start, end in partial.gaps(job.experiment.n_tasks):
-            yield from (
-                (job, first, min(size, end - first), 0) for first in range(start, end, size)
-            )
+    def run(self) -> list[Failure]:
+        try:
+            self._run_blocks()
+        except KeyboardInterrupt:
+            self._save_partials()
+            raise
+        for job in self.jobs:
+            if job.experiment.trace is not None:
+                self._run_trace(job)
+        return list(self.failed.values())
 
-    def all_blocks() -> Iterator[Block]:
-        for job in (job for job in jobs if job.experiment.trace is None):
-            try:
-                yield from blocks_of(job)
-            except InputError as error:
-                fail(job, error)
-
-    def send(block: Block) -> None:
-        job, first, count, tries = block
-        features = pool.hand_over(job.features, tries > 0)
-        future = pool.submit(
-            solve_block, features, job.experiment, first, count, device, pool.threads
-        )
-        blocks[future] = block
-        future.add_done_callback(finished.put)
-
-    def take(job: Job, first: int, answer: Answer) -> None:
-        stretch, seconds, made = answer
-        partial = partials[job.key] = partials[job.key].add(first, stretch, seconds)
-        watcher(job, len(stretch["accuracy"]))
-        if partial.n_done == job.experiment.n_tasks:
-            (values,) = partial.done.values()
-            metrics = {name: of for name, of in values.items() if name != "accuracy"}
-            outcome = Outcome(
-                n_query=job.experiment.task.n_known, correct=values["accuracy"], metrics=metrics
-            )
-            made = made.model_copy(update={"chunk": partial.chunk})
-            store.write(_finished(job, outcome, partial.seconds, made))
-        elif time.perf_counter() - saved[job.key] > SAVE_EVERY:
-            store.write_partial(job.key, partial)
-            saved[job.key] = time.perf_counter()
-
-    waiting = all_blocks()
-    try:
+    def _run_blocks(self) -> None:
+        waiting = self._work_units()
         while True:
-            while len(blocks) < pool.in_flight and (
-                block := again.popleft() if again else next(waiting, None)
-            ):
-                if block[0].key not in failed:
-                    send(block)
-            if not blocks:
-                break
-            future = finished.get()
-            job, first, count, tries = blocks.pop(future)
-            if job.key in failed:
+            self._send_some(waiting)
+            if not self.in_flight:
+                return
+            future = self.finished.get()
+            unit = self.in_flight.pop(future)
+            if unit.job.key in self.failed:
                 continue
             try:
-                take(job, first, future.result())
+                self._take(unit, future.result())
             except StoreError:
                 raise
             except Exception as error:  # a method may fail in any way; the others still run
                 lost = isinstance(error, CancelledError) or type(error).__name__ == "KilledWorker"
-                if lost and tries + 1 < _TRIES:  # with its worker, rather than failing itself
-                    again.append((job, first, count, tries + 1))
+                if lost and unit.tries + 1 < _TRIES:  # with its worker, rather than failing itself
+                    self.again.append(unit._replace(tries=unit.tries + 1))
                 else:
-                    fail(job, error)
-    except KeyboardInterrupt:
-        for job in jobs:
-            if (partial := partials.get(job.key)) and 0 < partial.n_done < job.experiment.n_tasks:
-                store.write_partial(job.key, partial)
-        raise
-    for job in (job for job in jobs if job.experiment.trace is not None):
+                    self._fail(unit.job, error)
+
+    def _work_units(self) -> Iterator[_WorkUnit]:
+        """What is left to do of all jobs but traces."""
+        for job in self.jobs:
+            if job.experiment.trace is not None:
+                continue
+            try:
+                yield from self._work_units_of(job)
+            except InputError as error:
+                self._fail(job, error)
+
+    def _work_units_of(self, job: Job) -> Iterator[_WorkUnit]:
+        partial = _left_over(job, self.store, _kind(self.device))
+        self.partials[job.key] = partial
+        self.saved[job.key] = time.perf_counter()
+        self.watcher(job, partial.n_done)
+        at_least = partial.chunk * self.pool.lanes
+        size = at_least * max(1, round(self.pool.block / at_least))
+        for start, end in partial.gaps(job.experiment.n_tasks):
+            for first in range(start, end, size):
+                yield _WorkUnit(job, first, min(size, end - first))
+
+    def _send_some(self, waiting: Iterator[_WorkUnit]) -> None:
+        """Keep the workers busy; what was lost comes first."""
+        while len(self.in_flight) < self.pool.in_flight:
+            unit = self.again.popleft() if self.again else next(waiting, None)
+            if unit is None:
+                return
+            if unit.job.key not in self.failed:
+                self._send(unit)
+
+    def _send(self, unit: _WorkUnit) -> None:
+        future = self.pool.submit(
+            solve_block,
+            features=self.pool.hand_over(unit.job.features, unit.tries > 0),
+            experiment=unit.job.experiment,
+            first=unit.first,
+            count=unit.n_tasks,
+            device=self.device,
+            threads=self.pool.threads,
+        )
+        self.in_flight[future] = unit
+        future.add_done_callback(self.finished.put)
+
+    def _take(self, unit: _WorkUnit, solved: Solved) -> None:
+        """Store the result of a job that is complete; of another, now and then, what there is."""
+        job = unit.job
+        partial = self.partials[job.key].add(unit.first, solved.metrics, solved.seconds)
+        self.partials[job.key] = partial
+        self.watcher(job, len(solved.metrics["accuracy"]))
+        if partial.n_done == job.experiment.n_tasks:
+            made = solved.made.model_copy(update={"chunk": partial.chunk})
+            self.store.write(_finished(job, _outcome(job, partial), partial.seconds, made))
+        elif time.perf_counter() - self.saved[job.key] > SAVE_EVERY:
+            self.store.write_partial(job.key, partial)
+            self.saved[job.key] = time.perf_counter()
+
+    def _run_trace(self, job: Job) -> None:
         try:
-            features, begin = _on_device(job.features, device), time.perf_counter()
+            features = _on_device(job.features, self.device)
+            begin = time.perf_counter()
             outcome = follow(features, job.experiment)
-            store.write(_finished(job, outcome, time.perf_counter() - begin, _provenance(features)))
-            watcher(job, job.experiment.n_tasks)
+            seconds = time.perf_counter() - begin
+            self.store.write(_finished(job, outcome, seconds, _provenance(features)))
+            self.watcher(job, job.experiment.n_tasks)
         except StoreError:
             raise
-        except Exception as error:
-            fail(job, error)
-    return list(failed.values())
+        except Exception as error:  # as above
+            self._fail(job, error)
+
+    def _save_partials(self) -> None:
+        for job in self.jobs:
+            partial = self.partials.get(job.key)
+            if partial is not None and 0 < partial.n_done < job.experiment.n_tasks:
+                self.store.write_partial(job.key, partial)
+
+    def _fail(self, job: Job, error: BaseException) -> None:
+        text = " ".join(str(error).split())
+        if not type(error).__module__.startswith("manyway"):
+            text = f"{type(error).__name__}: {text}"
+        self.failed[job.key] = Failure(job, text)
+        partial = self.partials.pop(job.key, None)
+        n_done = 0 if partial is None else partial.n_done
+        self.watcher(job, job.experiment.n_tasks - n_done)
+
+
+def _outcome(job: Job, partial: Partial) -> Outcome:
+    """The metrics of a job of which all tasks are done."""
+    (values,) = partial.done.values()
+    metrics = {name: of for name, of in values.items() if name != "accuracy"}
+    return Outcome(n_query=job.experiment.task.n_known, correct=values["accuracy"], metrics=metrics)
 
 
 def solve_block(
@@ -261,12 +320,14 @@ def solve_block(
     count: int,
     device: str | None,
     threads: int,
-) -> Answer:
-    """Tasks first..first+count-1 of an experiment on features, or on those of a file; in whatever process."""
+) -> Solved:
+    """Tasks first..first+count-1 of an experiment on features, or on those of a file;
+    in whatever process.
+    """
     torch.set_num_threads(threads)
     found = _on_device(features, device)
     result = measure(experiment, found, first, count)
-    return stretch_of(result, first), result.seconds, _provenance(found)
+    return Solved(stretch_of(result, first), result.seconds, _provenance(found))
 
 
 @lru_cache(maxsize=1)  # experiments on the same features follow each other
@@ -279,7 +340,9 @@ def _kind(device: str | None) -> str:
 
 
 def _left_over(job: Job, store: Store, kind: str) -> Partial:
-    """What an earlier run left of this job, if it was cut into the same chunks on such a device; else nothing."""
+    """What an earlier run left of this job, if it was cut into the same chunks on such a
+    device; else nothing.
+    """
     chunk = chunk_size(job.experiment.solver, job.features, job.experiment.task, kind)
     partial = store.partial(job.key)
     if partial is None or (partial.chunk, partial.device) != (chunk, kind):
@@ -289,12 +352,21 @@ def _left_over(job: Job, store: Store, kind: str) -> Partial:
 
 def measure(experiment: Experiment, features: FeatureSet, first: int, count: int) -> Evaluation:
     """Tasks first..first+count-1 of an experiment."""
-    what = experiment.solver, features, experiment.spec, count, experiment.seed
-    asked = {"metrics": experiment.metrics, "scorer": experiment.scorer, **experiment.params}
-    return evaluate(*what, start=first, **asked)
+    return evaluate(
+        experiment.solver,
+        features,
+        experiment.spec,
+        n_tasks=count,
+        seed=experiment.seed,
+        start=first,
+        metrics=experiment.metrics,
+        scorer=experiment.scorer,
+        **experiment.params,
+    )
 
 
-_TRIAL, _LONG = 4, 1.0  # tasks that are tried; seconds of a task that needs no second trial
+_TRIAL = 4  # tasks that are tried
+_LONG = 1.0  # seconds of a task that needs no second trial
 
 
 def estimates(jobs: Sequence[Job], store: Store, device: str | None) -> list[float | None]:
@@ -305,22 +377,34 @@ def estimates(jobs: Sequence[Job], store: Store, device: str | None) -> list[flo
     tried: dict[tuple[object, ...], float | None] = {}
     answers: list[float | None] = []
     for job in jobs:
-        experiment, task = job.experiment, job.experiment.task
-        sizes = (
-            task.shots,
-            task.n_queries,
-            task.n_ways,
-            task.n_batches,
-            task.n_answers,
-            task.reviewer,
-        )
-        shape = (experiment.solver, job.features.fingerprint, *sizes)
+        shape = _shape(job)
         if shape not in tried:
             tried[shape] = _try(job, device)
-        rate, partial = tried[shape], store.partial(job.key)
-        left = experiment.n_tasks - (0 if partial is None else partial.n_done)
-        answers.append(None if rate is None or experiment.trace is not None else rate * left)
+        seconds_per_task = tried[shape]
+        if seconds_per_task is None or job.experiment.trace is not None:
+            answers.append(None)
+            continue
+        left = job.experiment.n_tasks
+        partial = store.partial(job.key)
+        if partial is not None:
+            left -= partial.n_done
+        answers.append(seconds_per_task * left)
     return answers
+
+
+def _shape(job: Job) -> tuple[object, ...]:
+    """What decides how long a task takes."""
+    task = job.experiment.task
+    return (
+        job.experiment.solver,
+        job.features.fingerprint,
+        task.shots,
+        task.n_queries,
+        task.n_ways,
+        task.n_batches,
+        task.n_answers,
+        task.reviewer,
+    )
 
 
 def _try(job: Job, device: str | None) -> float | None:
@@ -355,21 +439,25 @@ def _versions() -> dict[str, str]:
 
 def _finished(job: Job, outcome: Outcome, seconds: float, made: Provenance) -> Record:
     """A record with the request, the outcome and what produced it."""
-    experiment, table = job.experiment, job.features.features
-    about: dict[str, Any] = {"name": experiment.features, "n_classes": job.features.n_classes}
-    about |= {
-        "n_samples": len(table),
-        "n_features": table.shape[1],
-        "dtype": str(table.dtype).removeprefix("torch."),
-    }
-    about |= {"fingerprint": job.features.fingerprint, "meta": dict(job.features.meta)}
-    unknown = None if experiment.strangers is None else experiment.strangers.fingerprint
+    experiment = job.experiment
+    table = job.features.features
+    strangers = experiment.strangers
+    features = records.Features(
+        name=experiment.features,
+        n_classes=job.features.n_classes,
+        n_samples=len(table),
+        n_features=table.shape[1],
+        dtype=str(table.dtype).removeprefix("torch."),
+        fingerprint=job.features.fingerprint,
+        meta=dict(job.features.meta),
+        unknown_fingerprint=None if strangers is None else strangers.fingerprint,
+    )
     return Record(
         **records.request(experiment, job.key),
         version=get_method(experiment.method).version,
         scorer_version=None if experiment.scorer is None else SCORERS[experiment.scorer].version,
         special=records.special_params(experiment),
-        features=records.Features(**about, unknown_fingerprint=unknown),
+        features=features,
         trace=None if experiment.trace is None else experiment.trace.model_dump(),
         outcome=outcome,
         provenance=made,

@@ -92,15 +92,16 @@ class Trace(Strict):
 
 
 class Learning(Strict):
-    """How to learn the parameters of UNEM; the defaults are the authors', but for the loss and the transform."""
+    """How to learn the parameters of UNEM; the defaults are the authors',
+    but for the loss and the transform.
+    """
 
     layers: PositiveInt = 10
     steps: PositiveInt = 100
     lr: PositiveFloat = 0.1
     halve_every: PositiveInt = 50  # steps after which the learning rate is halved
-    scale: Literal["l2", "cl2", "rcl2", "tcl2", "power"] = (
-        "cl2"  # transforms that give unit vectors
-    )
+    # transforms that give unit vectors
+    scale: Literal["l2", "cl2", "rcl2", "tcl2", "power"] = "cl2"
     loss: Literal["cross-entropy", "double-softmax"] = "cross-entropy"  # the second is the authors'
 
 
@@ -140,7 +141,9 @@ class Experiment:
 
 
 class TaskAxes(Strict):
-    """Fields of TaskSpec, each a list of values to combine; one that is not given has the default of TaskSpec."""
+    """Fields of TaskSpec, each a list of values to combine;
+    one that is not given has the default of TaskSpec.
+    """
 
     shots: OneOrMore[Annotated[Any, _count(0, "given")]] = ()
     k_eff: OneOrMore[Annotated[Any, _count(1, "half", "all", ranges=True)]] = ()
@@ -157,7 +160,9 @@ class TaskAxes(Strict):
     reviewer: OneOrMore[Reviewer] = ()
 
     def points(self, n_classes: Callable[[], int] | None) -> Iterator[TaskSpec]:
-        """Every combination; ``n_classes`` is called where a field depends on the number of classes."""
+        """Every combination; ``n_classes`` is called where a field depends on
+        the number of classes.
+        """
         for point in _product(
             {name: getattr(self, name) for name in type(self).model_fields if getattr(self, name)}
         ):
@@ -167,9 +172,8 @@ class TaskAxes(Strict):
             k_eff = fields.pop("k_eff", DEFAULTS["k_eff"])
             leaves_out = fields.get("n_unknown") and "unknown_from" not in fields
             if leaves_out and not fields.get("n_ways") and n_classes is not None:
-                fields["n_ways"] = max(
-                    2, TaskSpec(**fields).ways(n_classes())
-                )  # records say what it was
+                # records say what it was
+                fields["n_ways"] = max(2, TaskSpec(**fields).ways(n_classes()))
             if k_eff in ("half", "all"):
                 if n_classes is None:
                     raise InputError(
@@ -231,7 +235,8 @@ class Block(Strict):
     ) -> Iterator[Experiment]:
         """Every point, feature set by feature set and method by method.
 
-        ``n_classes`` returns the number of classes of a feature set. It is only called where a task depends on it.
+        ``n_classes`` returns the number of classes of a feature set.
+        It is only called where a task depends on it.
         """
         for features, method in itertools.product(self.features, self.methods):
             fixed = {
@@ -258,7 +263,9 @@ class Block(Strict):
                         yield Experiment(*what, self._metrics(task, scorer), learn, scorer)
 
     def _metrics(self, task: TaskSpec, scorer: str | None) -> tuple[str, ...]:
-        """The metrics of an experiment: a scorer has no probabilities, and accuracy may need the number of queries."""
+        """The metrics of an experiment: a scorer has no probabilities, and
+        accuracy may need the number of queries.
+        """
         names = [
             name for name in self.metrics if scorer is None or not METRICS[name].of_probability
         ]
@@ -290,7 +297,9 @@ class _File(Presentation):
 
     @model_validator(mode="after")
     def _can_be_shown(self) -> _File:
-        """Refuse tables and plots that name an axis which no experiment has, or a metric that none measures."""
+        """Refuse tables and plots that name an axis which no experiment has,
+        or a metric that none measures.
+        """
         known = set().union(*(block.axes for block in self.experiments))
         measured = {"accuracy", *(metric for block in self.experiments for metric in block.metrics)}
         shown: dict[str, Sequence[Table | Plot]] = {"tables": self.tables, "plots": self.plots}
@@ -319,9 +328,8 @@ class Suite(NamedTuple):
     name: str
     shown: Presentation
     blocks: Sequence[Block]
-    tuned_from: Mapping[
-        str, str
-    ]  # feature sets without validation classes take the tuned parameters of another
+    # feature sets without validation classes take the tuned parameters of another
+    tuned_from: Mapping[str, str]
     source: Mapping[str, Any]  # the TOML as it was read
 
 
@@ -332,7 +340,9 @@ def suite_names() -> list[str]:
 
 
 def suite_titles() -> dict[str, str]:
-    """The suites that come with the package, with their titles; their experiments are not looked at."""
+    """The suites that come with the package, with their titles;
+    their experiments are not looked at.
+    """
     return {name: str(tomllib.loads(_shipped(name))["title"]) for name in suite_names()}
 
 
@@ -362,7 +372,9 @@ def parse_suite(text: str, name: str, where: str) -> Suite:
 
 
 def check_params(method: str, params: Mapping[str, Any], where: str) -> None:
-    """Refuse parameters that the method does not have, or with values that it cannot use; ``where`` names the place."""
+    """Refuse parameters that the method does not have, or with values that it cannot use;
+    ``where`` names the place.
+    """
     per_query = {name: value["per_query"] for name, value in params.items() if _is_per_query(value)}
     for name, value in per_query.items():
         if not isinstance(value, int | float):
@@ -382,7 +394,9 @@ def _shipped(name: str) -> str:
 
 
 def _axis(value: Any) -> list[Any]:
-    """What is swept: a list, or ``{ per_query = [...] }`` for multiples of n_query; empty if it is neither."""
+    """What is swept: a list, or ``{ per_query = [...] }`` for multiples of n_query;
+    empty if it is neither.
+    """
     if _is_per_query(value) and isinstance(value["per_query"], list):
         return [{"per_query": factor} for factor in value["per_query"]]
     return value if isinstance(value, list) else []

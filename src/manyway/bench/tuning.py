@@ -1,13 +1,13 @@
 """Choosing hyper-parameters on validation classes, and the file that suites read them from.
 
-A grid is a suite whose methods have something to sweep or to learn (``suites/tune.toml``). For each of its feature sets
-and methods the point with the highest accuracy is chosen, or the parameters are learned. PADDLE has no parameter to
-tune and is refused.
+A grid is a suite whose methods have something to sweep or to learn (``suites/tune.toml``). For each
+of its feature sets and methods the point with the highest accuracy is chosen, or the parameters are
+learned. PADDLE has no parameter to tune and is refused.
 
-The parameters of UNEM are learned by gradients through its layers. A step of Adam uses all tasks. They are gone through
-in chunks, so that memory stays bounded, and the gradients of the chunks are added up in their order. After every step
-the state is written to a file: a run that was stopped and continued gives the same parameters, bit for bit, as one that
-was not.
+The parameters of UNEM are learned by gradients through its layers. A step of Adam uses all tasks.
+They are gone through in chunks, so that memory stays bounded, and the gradients of the chunks are
+added up in their order. After every step the state is written to a file: a run that was stopped and
+continued gives the same parameters, bit for bit, as one that was not.
 """
 
 import json
@@ -29,21 +29,18 @@ from manyway.errors import InputError
 from manyway.evaluation import Evaluation, evaluate
 from manyway.files import text_of
 from manyway.methods import METHODS, get_method
-from manyway.methods.gradient.information import adam_step
+from manyway.methods.gradient.information import Adam
 from manyway.methods.paddle.forms import prototype_form
 from manyway.methods.unem.parameters import Parameters, read_parameters
 from manyway.methods.unem.solver import last_logits
 from manyway.sampling import sample_tasks, task_fields
 
 FILE = "tuned.json"
-_CHUNK_BYTES = {
-    "cpu": 2**26,
-    "cuda": 2**31,
-}  # from the shapes alone, so that a run is cut the same way everywhere
+# from the shapes alone, so that a run is cut the same way everywhere
+_CHUNK_BYTES = {"cpu": 2**26, "cuda": 2**31}
 _FIRST = 1.0  # every parameter before softplus, as the authors start
-_FIRST_NORM = (
-    10.0  # of the features: with unit vectors the first layers would put all queries into one class
-)
+# of the features: with unit vectors the first layers would put all queries into one class
+_FIRST_NORM = 10.0
 
 
 def check_grid(suite: Suite) -> None:
@@ -67,7 +64,9 @@ def check_grid(suite: Suite) -> None:
 
 
 def check_lessons(jobs: Sequence[Job]) -> None:
-    """Refuse tasks that nothing can be learned on, and tasks of several kinds for one method and feature set."""
+    """Refuse tasks that nothing can be learned on, and
+    tasks of several kinds for one method and feature set.
+    """
     for job in jobs:
         task = job.experiment.task
         if (
@@ -90,7 +89,9 @@ def check_lessons(jobs: Sequence[Job]) -> None:
 
 
 def choose(records: Sequence[Record], suite: Suite) -> dict[str, dict[str, dict[str, Any]]]:
-    """The best point of each method on each feature set, under the name of the set that it is meant for."""
+    """The best point of each method on each feature set,
+    under the name of the set that it is meant for.
+    """
     swept = {method: sorted(axes) for block in suite.blocks for method, axes in block.sweep.items()}
     chosen: dict[str, dict[str, dict[str, Any]]] = {}
     for record in records:
@@ -111,7 +112,9 @@ def choose(records: Sequence[Record], suite: Suite) -> dict[str, dict[str, dict[
 def chosen_entry(
     params: Mapping[str, Any], accuracy: float, ci95: float, *origin: str
 ) -> dict[str, Any]:
-    """What the file says about a choice: the parameters, how good they are, and on which features."""
+    """What the file says about a choice: the parameters, how good they are, and
+    on which features.
+    """
     found = {"params": params, "accuracy": accuracy, "ci95": ci95}
     return found | dict(zip(("validation", "fingerprint"), origin, strict=True))
 
@@ -171,7 +174,9 @@ def _read(path: Path) -> dict[str, Any]:
 
 
 def training_of(job: Job) -> dict[str, Any]:
-    """What the file of parameters says about how they were learned; all that decides what is learned."""
+    """What the file of parameters says about how they were learned;
+    all that decides what is learned.
+    """
     asked = job.experiment
     assert asked.learn is not None
     features = {"features": asked.features, "fingerprint": job.features.fingerprint}
@@ -193,7 +198,8 @@ def training_of(job: Job) -> dict[str, Any]:
 
 def validate(job: Job, parameters: Parameters, device: str | None) -> Evaluation:
     """Accuracy on as many other tasks of the same classes."""
-    asked, given = job.experiment, parameters.to_json()
+    asked = job.experiment
+    given = parameters.to_json()
     sizes = asked.n_tasks, asked.seed, device
     return evaluate("unem", job.features, asked.task, *sizes, start=asked.n_tasks, parameters=given)
 
@@ -213,7 +219,9 @@ class _State(Stored):
 def learn_job(
     job: Job, results: Path, device: str | None, rerun: bool, progress: Callable[[int], None]
 ) -> tuple[str, dict[str, Any]]:
-    """Learn what a job says, unless its file is there; the feature set it is for, and the entry of what was chosen."""
+    """Learn what a job says, unless its file is there;
+    the feature set it is for, and the entry of what was chosen.
+    """
     target = meant_for(job.experiment.features)
     # Every lesson has a checkpoint of its own.
     checkpoint = results / "learning" / f"unem-{digest(training_of(job))[:16]}.json"
@@ -224,10 +232,8 @@ def learn_job(
     if parameters is None:
         parameters = learn(job, checkpoint, device, progress)
         write_text(path, json.dumps(parameters.to_json(), indent=1) + "\n")
-    found, origin = (
-        validate(job, parameters, device),
-        (job.experiment.features, job.features.fingerprint),
-    )
+    found = validate(job, parameters, device)
+    origin = (job.experiment.features, job.features.fingerprint)
     params = {"parameters": parameters.to_json()}
     return target, {**chosen_entry(params, found.accuracy, found.ci95, *origin), "file": str(path)}
 
@@ -240,24 +246,23 @@ def learn(
 ) -> Parameters:
     """Learn by the steps that the job says, from where the checkpoint is, if there is one.
 
-    ``progress`` is called with the number of tasks of every chunk and, at the start, of all steps already done. The
-    checkpoint is removed at the end.
+    ``progress`` is called with the number of tasks of every chunk and, at the start, of all steps
+    already done. The checkpoint is removed at the end.
     """
-    asked, training = job.experiment, training_of(job)
-    learning, n_tasks = asked.learn, asked.n_tasks
+    asked = job.experiment
+    training = training_of(job)
+    learning = asked.learn
+    n_tasks = asked.n_tasks
     assert learning is not None
     tasks = sample_tasks(job.features.to(device=device), asked.task, asked.seed, 0, n_tasks)
-    size = max(
-        1,
-        _CHUNK_BYTES["cuda" if tasks.device.type == "cuda" else "cpu"]
-        // _task_bytes(tasks, learning),
-    )
+    memory = _CHUNK_BYTES["cuda" if tasks.device.type == "cuda" else "cpu"]
+    size = max(1, memory // _task_bytes(tasks, learning))
     chunks = [tasks[first : first + size] for first in range(0, n_tasks, size)]
-    step, values, mean, square = _resume(checkpoint, training, 1 + 2 * learning.layers)
+    step, adam = _resume(checkpoint, training, 1 + 2 * learning.layers)
     progress(step * n_tasks)
 
     def work(chunk: Tasks) -> tuple[Tensor, float]:
-        found = loss_gradient(chunk, values, learning)
+        found = loss_gradient(chunk, adam.parameters, learning)
         progress(len(chunk))
         return found
 
@@ -270,34 +275,44 @@ def learn(
         loss = sum(part for _, part in parts) / (n_tasks * tasks.n_query)
         rate = learning.lr * 0.5 ** (step // learning.halve_every)
         step += 1
-        values, mean, square = adam_step(values, mean, square, gradient, step, rate)
-        if not bool(torch.isfinite(values).all()):
+        adam = adam.step(gradient, step, rate)
+        if not bool(torch.isfinite(adam.parameters).all()):
             raise InputError(
                 f"unem on {asked.features}: step {step} has a loss of {loss}; lower lr."
             )
-        kept = {"values": values.tolist(), "mean": mean.tolist(), "square": square.tolist()}
-        write_text(checkpoint, _State(training=training, step=step, **kept).to_json())
+        state = _State(
+            training=training,
+            step=step,
+            values=adam.parameters.tolist(),
+            mean=adam.mean.tolist(),
+            square=adam.square.tolist(),
+        )
+        write_text(checkpoint, state.to_json())
     checkpoint.unlink(missing_ok=True)
-    feature_scale, lam, temperature = (value.tolist() for value in effective(values))
-    learned: dict[str, Any] = {
-        "feature_scale": feature_scale,
-        "lam": tuple(lam),
-        "temperature": tuple(temperature),
-    }
-    return Parameters(layers=learning.layers, scale=learning.scale, training=training, **learned)
+    feature_scale, lam, temperature = effective(adam.parameters)
+    return Parameters(
+        layers=learning.layers,
+        scale=learning.scale,
+        training=training,
+        feature_scale=float(feature_scale),
+        lam=tuple(lam.tolist()),
+        temperature=tuple(temperature.tolist()),
+    )
 
 
 def loss_gradient(tasks: Tasks, values: Tensor, learning: Learning) -> tuple[Tensor, float]:
-    """The loss summed over all queries, and its gradient with respect to the parameters before softplus."""
+    """The loss summed over all queries, and its gradient with respect to the
+    parameters before softplus.
+    """
     assert tasks.query_labels is not None
     problem = prototype_form(transform(tasks, learning.scale), "gram")
     with torch.enable_grad():
         values = values.detach().to(tasks.device).requires_grad_()
         feature_scale, lam, temperature = effective(values)
-        logits = last_logits(problem, torch.cat([feature_scale.view(1), lam, temperature])).flatten(
-            0, 1
-        )
-        logits = logits.softmax(-1) if learning.loss == "double-softmax" else logits
+        parameters = torch.cat([feature_scale.view(1), lam, temperature])
+        logits = last_logits(problem, parameters).flatten(0, 1)
+        if learning.loss == "double-softmax":
+            logits = logits.softmax(-1)
         loss = cross_entropy(logits, tasks.query_labels.flatten(), reduction="sum")
         (gradient,) = torch.autograd.grad(loss, values)
     return gradient.cpu(), float(loss.detach())
@@ -305,12 +320,15 @@ def loss_gradient(tasks: Tasks, values: Tensor, learning: Learning) -> tuple[Ten
 
 def effective(values: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     """The feature scale, λ [l] and the temperature [l] of parameters before softplus [1 + 2 l]."""
-    positive, n_layers = softplus(values), len(values) // 2
+    positive = softplus(values)
+    n_layers = len(values) // 2
     return _FIRST_NORM * positive[0], positive[1 : 1 + n_layers], 1 + positive[1 + n_layers :]
 
 
 def already_learned(job: Job, path: Path) -> Parameters | None:
-    """The parameters in a file, if this job made it; None if there is no file, or one of another job."""
+    """The parameters in a file, if this job made it;
+    None if there is no file, or one of another job.
+    """
     found = read_parameters(path) if path.exists() else None
     return found if found is not None and plain(found.training) == training_of(job) else None
 
@@ -319,24 +337,18 @@ def _task_bytes(tasks: Tasks, learning: Learning) -> int:
     """The memory of one task, roughly: what autograd keeps of every layer, and the features."""
     per_layer = 6 * tasks.n_query * tasks.n_classes
     features = (tasks.n_support + tasks.n_query + tasks.n_classes) * tasks.n_features
-    return (
-        learning.layers * per_layer + tasks.n_query**2 + 2 * features
-    ) * tasks.query_table.element_size()
+    numbers = learning.layers * per_layer + tasks.n_query**2 + 2 * features
+    return numbers * tasks.query_table.element_size()
 
 
-def _resume(
-    path: Path, training: Mapping[str, Any], n_values: int
-) -> tuple[int, Tensor, Tensor, Tensor]:
-    """The number of steps done, the parameters, and the running means of the gradient and its square."""
+def _resume(path: Path, training: Mapping[str, Any], n_values: int) -> tuple[int, Adam]:
+    """The number of steps done, and what they led to."""
     if not path.exists():
-        values = torch.full((n_values,), _FIRST, dtype=torch.float64)
-        return 0, values, torch.zeros_like(values), torch.zeros_like(values)
+        return 0, Adam.start(torch.full((n_values,), _FIRST, dtype=torch.float64))
     state = _State.read(path)
     if state.training != training or state.step < 1:
         raise InputError(f"{path} is the state of another training; remove it.")
     if {len(state.values), len(state.mean), len(state.square)} != {n_values}:
         raise InputError(f"{path} does not have {n_values} values of each kind; remove it.")
-    values, mean, square = (
-        torch.tensor(of, dtype=torch.float64) for of in (state.values, state.mean, state.square)
-    )
-    return state.step, values, mean, square
+    vectors = (state.values, state.mean, state.square)
+    return state.step, Adam(*(torch.tensor(vector, dtype=torch.float64) for vector in vectors))

@@ -1,4 +1,6 @@
-"""ADAPT: Gaussian classes from the most certain queries of a batch, beside the class vectors (Zhang et al., 2025)."""
+"""ADAPT: Gaussian classes from the most certain queries of a batch,
+beside the class vectors (Zhang et al., 2025).
+"""
 
 from typing import Literal, NamedTuple
 
@@ -22,24 +24,25 @@ def adapt(
 ) -> Solution:
     """Weigh the logits of class vectors by Gaussian classes that the most certain queries define.
 
-    With logits l_qk = τ x_q·w_k and p_q = softmax(l_q), each class has a bank: the b queries of the lowest entropy
-    among those whose label argmax_k l_qk it is. A class with a bank has the mean
+    With logits l_qk = τ x_q·w_k and p_q = softmax(l_q), each class has a bank: the b queries of the
+    lowest entropy among those whose label argmax_k l_qk it is. A class with a bank has the mean
 
-        μ_k = 0.9 Σ_q (1 + [q in the bank of k]) p_qk x_q / Σ_q (1 + [q in the bank of k]) p_qk + 0.1 w_k,
+        μ_k = 0.9 Σ_q (1 + [q in the bank of k]) p_qk x_q / Σ_q (1 + [q in the bank
+        of k]) p_qk + 0.1 w_k,
 
-    the others have w_k. All have one precision matrix: P = d (R'R + tr(R'R)/(M − 1) I)⁻¹, where R are the M samples of
-    all banks, minus the means of their classes and centred. Then
+    the others have w_k. All have one precision matrix: P = d (R'R + tr(R'R)/(M − 1) I)⁻¹, where R
+    are the M samples of all banks, minus the means of their classes and centred. Then
 
-        g_qk = x_q' P μ_k − ½ μ_k' P μ_k,
-        f_qk = (1/c) ln softmax_k(g_q) + (1/2M) Σ_j p_jk x_q·x_j, over the samples j of the bank of k,
+        g_qk = x_q' P μ_k − ½ μ_k' P μ_k, f_qk = (1/c) ln softmax_k(g_q) + (1/2M) Σ_j p_jk x_q·x_j,
+        over the samples j of the bank of k,
 
     and the answer is the softmax of l_qk exp(f_qk − max_k f_qk).
 
     Parameters
     ----------
     tasks : Tasks
-        The tasks to solve. The class vectors are their class features, and the normalised class means of the support
-        where they have none. With class features the support is not used.
+        The tasks to solve. The class vectors are their class features, and the normalised class
+        means of the support where they have none. With class features the support is not used.
     logit_scale : float, default=100.0
         τ, which multiplies the logits before a softmax. The logits are cosines.
     bank_size : int, default=6
@@ -49,8 +52,9 @@ def adapt(
     tempering : float, default=100.0
         What the log-likelihood is divided by. c in the formula.
     negative : {"divide", "multiply"}, default="divide"
-        What the factor exp(f − max f), which is at most 1, does with a negative logit. Divided by the factor, an
-        improbable class loses, as it does with a positive logit; multiplied, as in the authors' code, it gains.
+        What the factor exp(f − max f), which is at most 1, does with a negative logit. Divided by
+        the factor, an improbable class loses, as it does with a positive logit; multiplied, as in
+        the authors' code, it gains.
     answer : {"both", "gaussian"}, default="both"
         The answer of the last formula, or softmax_k(g_q), that of the Gaussian classes alone.
     scale : str or None, default="cl2"
@@ -60,23 +64,24 @@ def adapt(
     Returns
     -------
     Solution
-        ``prototypes`` are the means μ. ``n_iter`` is 1 and ``converged`` is True: there is nothing to iterate.
+        ``prototypes`` are the means μ. ``n_iter`` is 1 and ``converged`` is True:
+        there is nothing to iterate.
 
     Notes
     -----
     It reads nothing but the queries and the class vectors. All classes count as equally frequent, so that it does not
     notice absent ones.
 
-    The authors choose c for each test set, from 10 to 100. Here it is 100, their most frequent value, for all. It does
-    not change the term of the banks.
+    The authors choose c for each test set, from 10 to 100. Here it is 100, their most frequent
+    value, for all. It does not change the term of the banks.
 
-    Differs from the authors' code: negative logits, see ``negative``; logits of names and pictures, for which ADAPT was
-    made, are positive. Where the samples of the banks do not differ at all, the Gaussian classes say nothing; there the
-    original has NaN. The precision matrix is not computed: with fewer queries than features the products follow from a
-    system of the size of the queries.
+    Differs from the authors' code: negative logits, see ``negative``; logits of names and pictures,
+    for which ADAPT was made, are positive. Where the samples of the banks do not differ at all, the
+    Gaussian classes say nothing; there the original has NaN. The precision matrix is not computed:
+    with fewer queries than features the products follow from a system of the size of the queries.
 
-    Reference: Zhang, Kim, Choi, Kim, Liu, Hong, "Backpropagation-free test-time adaptation via probabilistic Gaussian
-    alignment", NeurIPS 2025.
+    Reference: Zhang, Kim, Choi, Kim, Liu, Hong, "Backpropagation-free test-time adaptation via
+    probabilistic Gaussian alignment", NeurIPS 2025.
 
     Examples
     --------
@@ -141,7 +146,9 @@ class _Banks(NamedTuple):
         return torch.where(self.members.any(1).unsqueeze(-1), mixed, vectors)
 
     def residuals(self, query: Tensor, means: Tensor) -> Tensor:
-        """[t, q, d] the samples of banks, minus the means of their classes and centred; 0 for the other queries."""
+        """[t, q, d] the samples of banks, minus the means of their classes and centred;
+        0 for the other queries.
+        """
         chosen = self.members.sum(-1, keepdim=True)
         apart = chosen * query - self.members @ means
         return apart - chosen * (apart.sum(1, keepdim=True) / self.size)
@@ -164,7 +171,8 @@ def _discriminant(query: Tensor, means: Tensor, residuals: Tensor, size: Tensor)
         seen = torch.linalg.solve_triangular(root, both.mT, upper=False)
         products = seen.mT @ seen[..., query.shape[1] :]
     products = torch.where(spread, n_features * products, 0)
-    of_query, among = products[:, : query.shape[1]], products[:, query.shape[1] :]
+    of_query = products[:, : query.shape[1]]
+    among = products[:, query.shape[1] :]
     return of_query - among.diagonal(dim1=1, dim2=2).unsqueeze(1) / 2
 
 

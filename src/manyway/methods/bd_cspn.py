@@ -19,8 +19,8 @@ def bd_cspn(
 ) -> Solution:
     """Rectify prototypes with shifted, pseudo-labelled queries, and label by the nearest one.
 
-    With p_k the support's class means, and n running over the support and the shifted queries
-    z_q + mean_s z_s − mean_q z_q, each sample is assigned to the class c_n = argmax_k cos(z_n, p_k), and
+    With p_k the support's class means, and n running over the support and the shifted queries z_q +
+    mean_s z_s − mean_q z_q, each sample is assigned to the class c_n = argmax_k cos(z_n, p_k), and
 
         w_k = mean of g_nk z_n over the samples with c_n = k,      g_n = softmax_k(τ cos(z_n, p_k)).
 
@@ -35,7 +35,8 @@ def bd_cspn(
     weighting : {"classes", "samples"}, default="classes"
         Whether the weights g are a softmax over classes, as above, or over the samples of a class.
     cosine : bool, default=False
-        Whether to label shifted queries by the cosine to w_k, in place of unshifted ones by the distance.
+        Whether to label shifted queries by the cosine to w_k,
+        in place of unshifted ones by the distance.
     scale : str or None, default="cl2"
         Feature transform; None uses the features as they are.
 
@@ -48,13 +49,14 @@ def bd_cspn(
     -----
     The shift assumes that support and queries have the same mean, hence the same classes in the same proportions.
 
-    The defaults are those of the PADDLE paper's experiments, which use τ = 30 for ResNet-18 on tiered-ImageNet and 50
-    elsewhere. The paper of BD-CSPN uses τ = 10, ``weighting="samples"`` and ``cosine=True``. The method itself predicts
-    labels only; probabilities are softmax_k(−½‖w_k − z_q‖²), or softmax_k(τ cos(w_k, z_q)) with ``cosine``.
+    The defaults are those of the PADDLE paper's experiments, which use τ = 30 for ResNet-18 on
+    tiered-ImageNet and 50 elsewhere. The paper of BD-CSPN uses τ = 10, ``weighting="samples"`` and
+    ``cosine=True``. The method itself predicts labels only; probabilities are softmax_k(−½‖w_k −
+    z_q‖²), or softmax_k(τ cos(w_k, z_q)) with ``cosine``.
 
-    Differs from the authors' code: the features are transformed (the published benchmark computes ``cl2`` and then uses
-    the untransformed features); a class to which no sample is assigned keeps its class mean (the published code then
-    skips the rectification of the whole task).
+    Differs from the authors' code: the features are transformed (the published benchmark computes
+    ``cl2`` and then uses the untransformed features); a class to which no sample is assigned keeps
+    its class mean (the published code then skips the rectification of the whole task).
 
     Reference: Liu, Song, Qin, "Prototype rectification for few-shot learning", ECCV 2020.
 
@@ -65,7 +67,8 @@ def bd_cspn(
     [[0, 1]]
     """
     tasks = transform(tasks, scale)
-    support, query = tasks.support, tasks.query
+    support = tasks.support
+    query = tasks.query
     shifted = query + support.mean(1, keepdim=True) - query.mean(1, keepdim=True)
     samples = torch.cat([support, shifted], dim=1)
     means = prototypes(tasks)
@@ -80,7 +83,9 @@ def bd_cspn(
 
 
 def _weights(logits: Tensor, assigned: Tensor, weighting: str) -> Tensor:
-    """[t, n, k] the weight of each sample in the rectified prototype of the class that it is assigned to."""
+    """[t, n, k] the weight of each sample in the rectified prototype of the class
+    that it is assigned to.
+    """
     if weighting == "classes":
         return logits.softmax(-1) * assigned / assigned.sum(1, keepdim=True).clamp_min(1)
     logits = logits.masked_fill(assigned == 0, -torch.inf)

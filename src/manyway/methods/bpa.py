@@ -18,9 +18,10 @@ def bpa(
 ) -> Solution:
     """Label by the nearest class mean of features that say how well an item matches every other.
 
-    With P the balanced matching of all items of a task, support and queries, by their cosines, the new feature of an
-    item is its row of P, in which pairs of support samples have the affinity 1 or 0 by their labels. A query is
-    labelled by the nearest class mean of support rows. ``scale="bpa"`` gives these features to any other method.
+    With P the balanced matching of all items of a task, support and queries, by their cosines, the
+    new feature of an item is its row of P, in which pairs of support samples have the affinity 1 or
+    0 by their labels. A query is labelled by the nearest class mean of support rows.
+    ``scale="bpa"`` gives these features to any other method.
 
     Parameters
     ----------
@@ -31,27 +32,29 @@ def bpa(
     affinity_iter : int, default=20
         The number of Sinkhorn's iterations for the matching.
     logit_scale : float, default=2.0
-        τ, which multiplies the logits before a softmax. The logits are −½ squared distances of the new features.
+        τ, which multiplies the logits before a softmax.
+        The logits are −½ squared distances of the new features.
     scale : str or None, default=None
         Feature transform; None uses the features as they are. The matching reads their cosines.
 
     Returns
     -------
     Solution
-        ``prototypes`` are means of the new features. ``n_iter`` is 1 and ``converged`` is True: there is nothing to
-        iterate but the matching.
+        ``prototypes`` are means of the new features. ``n_iter`` is 1 and ``converged`` is True:
+        there is nothing to iterate but the matching.
 
     Notes
     -----
     Every item has the same weight in the matching, so that nothing is assumed about the sizes of classes. An item of an
     absent class gives its weight to others all the same.
 
-    The defaults are those of the authors' training script. Its evaluation script tries λ from 0.1 to 0.5 on the test
-    tasks, and matches without the labels of the support.
+    The defaults are those of the authors' training script. Its evaluation script tries λ from 0.1
+    to 0.5 on the test tasks, and matches without the labels of the support.
 
-    Differs from the authors' code: a batch of tasks is computed as each alone; theirs takes another iteration for a
-    batch, which stops by a mean over it. Support labels are those of the samples; theirs are read from the labels of
-    the queries, which is right only if all classes are equally frequent and in the same order.
+    Differs from the authors' code: a batch of tasks is computed as each alone; theirs takes another
+    iteration for a batch, which stops by a mean over it. Support labels are those of the samples;
+    theirs are read from the labels of the queries, which is right only if all classes are equally
+    frequent and in the same order.
 
     Reference: Shalam, Korman, "The balanced-pairwise-affinities feature transform", ICML 2024.
 

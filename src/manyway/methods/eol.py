@@ -9,7 +9,7 @@ from torch.nn.functional import logsigmoid
 from manyway.core import Solution, Tasks, class_sums, unit
 from manyway.errors import InputError
 from manyway.methods.calibration.scaling import transform
-from manyway.methods.gradient.information import adam_step
+from manyway.methods.gradient.information import Adam
 
 
 def eol(
@@ -31,8 +31,8 @@ def eol(
 
         −mean_s ln p_s,y(s) + (1/K) mean_q H(p_q) + mean_k g(m_k n/(1 − b)) + g(m_o/b),   g(a) = a ln a,
 
-    where n is the number of examples per class, m_k = mean_q p_qk, m_o = mean_q (1 − ξ_q), and H is the entropy over
-    classes and outliers. Then queries enter the prototypes with their p_qk, once.
+    where n is the number of examples per class, m_k = mean_q p_qk, m_o = mean_q (1 − ξ_q), and H is
+    the entropy over classes and outliers. Then queries enter the prototypes with their p_qk, once.
 
     Parameters
     ----------
@@ -52,16 +52,16 @@ def eol(
     Returns
     -------
     Solution
-        ``unknown`` is 1 − ξ. ``probabilities`` are softmax_k(l_qk): those of the classes, if the query is of one of
-        them. ``converged`` is False: there is no stopping rule.
+        ``unknown`` is 1 − ξ. ``probabilities`` are softmax_k(l_qk): those of the classes, if the
+        query is of one of them. ``converged`` is False: there is no stopping rule.
 
     Notes
     -----
     The published settings differ per proportion of unknown queries, so they read it. Here b is the same for all tasks.
     There are no recorded runs of the original to compare with.
 
-    Reference: Ochal, Patacchiola, Boudiaf, Wang, "EOL: Transductive few-shot open-set recognition by enhancing outlier
-    logits", 2024, arXiv 2408.02052.
+    Reference: Ochal, Patacchiola, Boudiaf, Wang, "EOL: Transductive few-shot open-set recognition
+    by enhancing outlier logits", 2024, arXiv 2408.02052.
 
     Examples
     --------
@@ -73,15 +73,19 @@ def eol(
     if not 0 < proportion < 1:
         raise InputError(f"eol: proportion is {proportion!r}; it must be between 0 and 1.")
     tasks = transform(tasks, scale)
-    query, labels = tasks.query, tasks.support_labels
+    query = tasks.query
+    labels = tasks.support_labels
     sums, counts = class_sums(tasks)
     directions = torch.cat([unit(tasks.support), unit(query)], 1)
     centres = sums / counts.unsqueeze(-1)
-    shots, n_support = counts.mean(-1), tasks.n_support
+    shots = counts.mean(-1)
+    n_support = tasks.n_support
 
     def log_probabilities(weights: Tensor) -> tuple[Tensor, Tensor]:
         """[t, n, k] ln p and [t, n] ln(1 − ξ), for weights [t, k, d + 2]: prototypes, η and δ."""
-        w, eta, delta = weights[..., :-2], weights[..., -2], weights[..., -1]
+        w = weights[..., :-2]
+        eta = weights[..., -2]
+        delta = weights[..., -1]
         lengths = w.square().sum(-1, keepdim=True).clamp_min(torch.finfo(w.dtype).tiny).sqrt()
         cosines = directions @ (w / lengths).mT
         logits = logit_scale * (eta.exp().unsqueeze(1) * cosines + delta.unsqueeze(1))
@@ -91,23 +95,25 @@ def eol(
     def loss(weights: Tensor) -> Tensor:
         found, outlier = log_probabilities(weights)
         known = found[:, :n_support].gather(2, labels.unsqueeze(-1)).mean((1, 2))
-        found, outlier = found[:, n_support:], outlier[:, n_support:]
+        found = found[:, n_support:]
+        outlier = outlier[:, n_support:]
         entropy = -(found.exp() * found).sum(-1).mean(-1) - (outlier.exp() * outlier).mean(-1)
         masses = found.exp().mean(1) * (shots / (1 - proportion)).unsqueeze(-1)
         outliers = outlier.exp().mean(-1) / proportion
         return entropy / tasks.n_classes - known + _plogp(masses).mean(-1) + _plogp(outliers)
 
-    weights = torch.cat([centres, centres.new_zeros(*centres.shape[:2], 2)], -1)
-    mean, square = torch.zeros_like(weights), torch.zeros_like(weights)
+    adam = Adam.start(torch.cat([centres, centres.new_zeros(*centres.shape[:2], 2)], -1))
     for step in range(1, max_iter + 1):
         with torch.enable_grad():
-            moving = weights.detach().requires_grad_()
+            moving = adam.parameters.detach().requires_grad_()
             (gradient,) = torch.autograd.grad(loss(moving).sum(), moving)
-        weights, mean, square = adam_step(weights, mean, square, gradient, step, lr)
+        adam = adam.step(gradient, step, lr)
+    weights = adam.parameters
     taken = log_probabilities(weights)[0][:, n_support:].exp()
     centres = (sums + taken.mT @ query) / (counts + taken.sum(1)).unsqueeze(-1)
     found, outlier = log_probabilities(torch.cat([centres, weights[..., -2:]], -1))
-    answer, unknown = found[:, n_support:].softmax(-1), outlier[:, n_support:].exp()
+    answer = found[:, n_support:].softmax(-1)
+    unknown = outlier[:, n_support:].exp()
     return Solution(answer, max_iter, False, lambda: centres, unknown=unknown)
 
 

@@ -1,4 +1,6 @@
-"""Label shift: calibrated posteriors, corrected for the class proportions of the queries (Saerens et al., 2002)."""
+"""Label shift: calibrated posteriors, corrected for the class proportions of the queries
+(Saerens et al., 2002).
+"""
 
 from typing import Any
 
@@ -9,9 +11,8 @@ from manyway.core import Solution, Tasks, class_directions, dot_scores
 from manyway.methods.calibration import Constants, LeftOut, scaled, transform
 from manyway.methods.calibration.calibration import calibrate as calibrate_distances
 
-_ITERATIONS_BETWEEN_CHECKS = (
-    10  # each check is a synchronisation on a GPU, and several short operations elsewhere
-)
+# each check is a synchronisation on a GPU, and several short operations elsewhere
+_ITERATIONS_BETWEEN_CHECKS = 10
 
 
 def label_shift(
@@ -25,33 +26,37 @@ def label_shift(
 ) -> Solution:
     """Correct calibrated posteriors for the class proportions of the queries, by EM (label shift).
 
-    The posteriors p_qk are those of a classifier for equally frequent classes. If only the proportions of the classes
-    differ among the queries, the maximum-likelihood proportions π follow from EM: from π_k = 1/K, repeat
+    The posteriors p_qk are those of a classifier for equally frequent classes. If only the
+    proportions of the classes differ among the queries, the maximum-likelihood proportions π follow
+    from EM: from π_k = 1/K, repeat
 
         u_qk = p_qk π_k / Σ_j p_qj π_j
         π_k  = mean_q u_qk.
 
-    With ``calibrate``, p = softmax_k(ℓ_qk / T + b_k) is bias-corrected temperature scaling of the log-likelihoods of
-    ``evidence`` without its metric, ℓ_qk = −½ τ (‖z_q − w_k‖² − S/n_k): w_k is the mean of the n_k support samples, S
-    the within-class scatter and τ the precision. T and b minimise the cross-entropy of the support samples, each of
-    which is left out of its own class mean, with normal priors: 1/T is 1 ± 0.5 and b_k is 0 ± 1. Where no class has two
-    samples, T = 1 and b = 0. With class features, w_k is the normalised class feature, ℓ_qk = −½ τ ‖z_q − w_k‖² with τ
-    = ``logit_scale``, and no sample need be left out. Each class has the same weight in the cross-entropy.
+    With ``calibrate``, p = softmax_k(ℓ_qk / T + b_k) is bias-corrected temperature scaling of
+    the log-likelihoods of ``evidence`` without its metric, ℓ_qk = −½ τ (‖z_q − w_k‖² − S/n_k):
+    w_k is the mean of the n_k support samples, S the within-class scatter and τ the precision.
+    T and b minimise the cross-entropy of the support samples, each of which is left out of its
+    own class mean, with normal priors: 1/T is 1 ± 0.5 and b_k is 0 ± 1. Where no class has two
+    samples, T = 1 and b = 0. With class features, w_k is the normalised class feature, ℓ_qk =
+    −½ τ ‖z_q − w_k‖² with τ = ``logit_scale``, and no sample need be left out. Each class has
+    the same weight in the cross-entropy.
 
     Parameters
     ----------
     tasks : Tasks
         The tasks to solve.
     calibrate : bool, default=True
-        Whether to calibrate posteriors. If not, they are softmax_k(−½ τ ‖z_q − w_k‖²) with τ = ``logit_scale`` and w_k
-        the normalised mean of the support samples or class feature.
+        Whether to calibrate posteriors. If not, they are softmax_k(−½ τ ‖z_q − w_k‖²) with τ =
+        ``logit_scale`` and w_k the normalised mean of the support samples or class feature.
     logit_scale : float, default=20.0
-        τ, which multiplies the logits before a softmax. The logits are −½ squared distances. It is used where τ is not
-        calibrated on left-out samples.
+        τ, which multiplies the logits before a softmax. The logits are −½ squared distances. It is
+        used where τ is not calibrated on left-out samples.
     max_iter : int, default=1000
         The largest number of iterations.
     tol : float, default=1e-06
-        A task stops when an iteration changes less than this. The change is the largest one of a class proportion.
+        A task stops when an iteration changes less than this.
+        The change is the largest one of a class proportion.
     scale : str or None, default="cl2"
         Feature transform; None uses the features as they are.
 
@@ -73,12 +78,13 @@ def label_shift(
     T and b               95.9, 91.6, 98.0    72.1, 50.4, 81.2
     ====================  ==================  ==================
 
-    Differs from public code: it calibrates with separate labelled samples and without priors, which needs many samples
-    per class.
+    Differs from public code: it calibrates with separate labelled samples and without priors,
+    which needs many samples per class.
 
-    Reference: Saerens, Latinne, Decaestecker, "Adjusting the outputs of a classifier to new a priori probabilities",
-    Neural Computation, 2002. Alexandari, Kundaje, Shrikumar, "Maximum likelihood with bias-corrected calibration is
-    hard-to-beat at label shift adaptation", ICML 2020.
+    Reference: Saerens, Latinne, Decaestecker, "Adjusting the outputs of a classifier to new
+    a priori probabilities", Neural Computation, 2002. Alexandari, Kundaje, Shrikumar,
+    "Maximum likelihood with bias-corrected calibration is hard-to-beat at label shift
+    adaptation", ICML 2020.
 
     Examples
     --------
@@ -128,7 +134,8 @@ def _calibrated_on_left_out(tasks: Tasks) -> tuple[Tensor, Tensor]:
 def class_proportions(
     posteriors: Tensor, max_iter: int, tol: float
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """EM for the proportions: these [t, k], the number of iterations [t] and whether the tolerance was met [t].
+    """EM for the proportions: these [t, k], the number of iterations [t] and whether the
+    tolerance was met [t].
 
     ``posteriors`` [t, q, k] of equally frequent classes need not be normalised.
     """
@@ -136,10 +143,9 @@ def class_proportions(
     answer = posteriors.new_full((n_tasks, n_classes), 1 / n_classes)
     n_iter = torch.zeros(n_tasks, dtype=torch.int64, device=answer.device)
     converged = torch.zeros(n_tasks, dtype=torch.bool, device=answer.device)
-    pi, left = (
-        answer,
-        torch.arange(n_tasks, device=answer.device),
-    )  # of the tasks that have not converged
+    # of the tasks that have not converged
+    pi = answer
+    left = torch.arange(n_tasks, device=answer.device)
     for first in range(0, max_iter, _ITERATIONS_BETWEEN_CHECKS):
         path = [pi]
         for _ in range(min(_ITERATIONS_BETWEEN_CHECKS, max_iter - first)):
@@ -155,7 +161,9 @@ def class_proportions(
         n_iter[left] += last + 1
         converged[left] = done
         if bool(done.any()):
-            left, pi, posteriors = left[~done], pi[~done], posteriors[~done]
+            left = left[~done]
+            pi = pi[~done]
+            posteriors = posteriors[~done]
         if len(left) == 0:
             break
     return answer, n_iter, converged

@@ -27,8 +27,8 @@ def laplacianshot(
 ) -> Solution:
     """Label by the nearest class mean, smoothed over the graph of nearest queries.
 
-    With a_qk = ‖z_q − w_k‖², w_k the support's class means, and W_qp = 1 when p is one of the ``n_neighbors`` other
-    queries nearest to q, repeat from u = softmax_k(−a)
+    With a_qk = ‖z_q − w_k‖², w_k the support's class means, and W_qp = 1 when p is one of the
+    ``n_neighbors`` other queries nearest to q, repeat from u = softmax_k(−a)
 
         u = softmax_k(−a + λ W u).
 
@@ -51,12 +51,13 @@ def laplacianshot(
     max_iter : int, default=20
         The largest number of iterations.
     tol : float, default=1e-6
-        A task stops when an iteration changes less than this. The change is the relative one of the energy.
+        A task stops when an iteration changes less than this.
+        The change is the relative one of the energy.
     scale : str or None, default="cl2"
         Feature transform; None uses the features as they are.
     with_objective : bool, default=False
-        Whether to record the objective after each iteration. It is the energy, with the terms ``entropy``, ``unary``
-        and ``affinity``.
+        Whether to record the objective after each iteration. It is the energy, with the terms
+        ``entropy``, ``unary`` and ``affinity``.
 
     Returns
     -------
@@ -68,13 +69,14 @@ def laplacianshot(
     Nothing is assumed about which classes occur. The defaults are those of the PADDLE paper's experiments on mini- and
     tiered-ImageNet; on iNat it uses λ = 1 and ``n_neighbors`` = 9. The authors tune λ on validation classes.
 
-    Convergence: for a symmetric graph the iteration lowers the energy with λ/2 in place of λ, which changes by
-    −KL(u_old‖u_new) − (λ/2) Σ Δ·(W Δ) with Δ = u_new − u_old, and hence never increases while
-    λ·(smallest eigenvalue of W) ≥ −2. For the directed graph and the authors' energy nothing is proved. It decreased at
-    every step on all real tasks that were tried, and increased on about one in twenty small random tasks.
+    Convergence: for a symmetric graph the iteration lowers the energy with λ/2 in place of λ, which
+    changes by −KL(u_old‖u_new) − (λ/2) Σ Δ·(W Δ) with Δ = u_new − u_old, and hence never increases
+    while λ·(smallest eigenvalue of W) ≥ −2. For the directed graph and the authors' energy nothing
+    is proved. It decreased at every step on all real tasks that were tried, and increased on about
+    one in twenty small random tasks.
 
-    Differs from the authors' code: a query is never its own neighbour, also when it has duplicates; with too few
-    queries all others are neighbours.
+    Differs from the authors' code: a query is never its own neighbour, also when it has duplicates;
+    with too few queries all others are neighbours.
 
     Reference: Ziko, Dolz, Granger, Ben Ayed, "Laplacian regularized few-shot learning", ICML 2020.
 
@@ -85,7 +87,8 @@ def laplacianshot(
     [[0, 1]]
     """
     tasks = transform(tasks, scale)
-    n_tasks, device = tasks.n_tasks, tasks.device
+    n_tasks = tasks.n_tasks
+    device = tasks.device
     centres = prototypes(tasks)
     unary = squared_distances(tasks.query, centres)
     graph = nearest_others(tasks.query, n_neighbors)
@@ -105,16 +108,15 @@ def laplacianshot(
         )
         if with_objective:
             recorder.add(terms, alive)
-        before, energy = energy, terms.sum(0)
+        before = energy
+        energy = terms.sum(0)
         if iteration < 2:
             continue
         done = (energy - before).abs() <= tol * before.abs()
         if bool(done.any()):
-            answer[alive[done]], n_iter[alive[done]], converged[alive[done]] = (
-                u[done],
-                iteration + 1,
-                True,
-            )
+            answer[alive[done]] = u[done]
+            n_iter[alive[done]] = iteration + 1
+            converged[alive[done]] = True
             alive, u, unary, graph, pull, energy = (
                 value[~done] for value in (alive, u, unary, graph, pull, energy)
             )

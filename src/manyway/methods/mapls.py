@@ -1,4 +1,6 @@
-"""MAPLS: class proportions of the queries by maximum a posteriori, held near equal ones (Ye et al., WACV 2024)."""
+"""MAPLS: class proportions of the queries by maximum a posteriori,
+held near equal ones (Ye et al., WACV 2024).
+"""
 
 from collections.abc import Callable
 from typing import Literal, NamedTuple
@@ -10,9 +12,8 @@ from manyway.core import Recorder, Solution, Tasks, class_directions, cross_prod
 from manyway.errors import InputError
 from manyway.methods.calibration.scaling import transform
 
-_MOST = (
-    0.9  # the weight of the queries where they are far from equal proportions and the source is not
-)
+# the weight of the queries where they are far from equal proportions and the source is not
+_MOST = 0.9
 _REST = 0.1  # what the distance to the source adds
 
 
@@ -28,23 +29,24 @@ def mapls(
 ) -> Solution:
     """Correct posteriors for the class proportions of the queries, with a prior for equal ones.
 
-    With posteriors p_q = softmax_k(τ x_q·w_k) of a classifier whose examples have the proportions c, and π = c at the
-    start, EM repeats
+    With posteriors p_q = softmax_k(τ x_q·w_k) of a classifier whose examples have the proportions
+    c, and π = c at the start, EM repeats
 
         g_qk ∝ p_qk π_k / c_k,
         π_k  = λ mean_q g_qk + (1 − λ)/K.
 
-    It maximises λ mean_q ln Σ_k p_qk π_k / c_k + (1 − λ) mean_k ln π_k: the likelihood of the proportions with a
-    Dirichlet prior around equal ones. The answer is g with the last π.
+    It maximises λ mean_q ln Σ_k p_qk π_k / c_k + (1 − λ) mean_k ln π_k: the likelihood of the
+    proportions with a Dirichlet prior around equal ones. The answer is g with the last π.
 
     Parameters
     ----------
     tasks : Tasks
-        The tasks to solve. The class vectors w are their class features, and the normalised class means of the support
-        where they have none. Scores of a classifier are logits as they are.
+        The tasks to solve. The class vectors w are their class features, and the normalised class
+        means of the support where they have none. Scores of a classifier are logits as they are.
     data_weight : float or None, default=None
-        λ, the weight of the queries against equal proportions, from 0 to 1. 1 is maximum likelihood (MLLS). None is the
-        authors' rule, which compares how far the proportions are from equal ones, see the notes.
+        λ, the weight of the queries against equal proportions, from 0 to 1. 1 is maximum likelihood
+        (MLLS). None is the authors' rule, which compares how far the proportions are from equal
+        ones, see the notes.
     source : {"uniform", "support"}, default="uniform"
         c: equal proportions, or the mean posterior of the support.
     logit_scale : float, default=20.0
@@ -54,8 +56,8 @@ def mapls(
     scale : str or None, default="cl2"
         Feature transform; None uses the features as they are.
     with_objective : bool, default=False
-        Whether to record the objective after each iteration. Its terms are ``likelihood`` and ``prior``, as in the
-        formula, but negative: their sum never increases.
+        Whether to record the objective after each iteration. Its terms are ``likelihood`` and
+        ``prior``, as in the formula, but negative: their sum never increases.
 
     Returns
     -------
@@ -66,19 +68,21 @@ def mapls(
     -----
     It reads nothing but the queries, the class vectors and, for ``source="support"``, the support.
 
-    With the proportions ρ of ``max_iter`` iterations with λ = 1 and s(d) = 4d / (KL(c ‖ 1/K) + 4d), the rule is
+    With the proportions ρ of ``max_iter`` iterations with λ = 1 and s(d) = 4d / (KL(c ‖
+    1/K) + 4d), the rule is
 
         λ = 0.9 s(KL(ρ ‖ 1/K)) + 0.1 (1 − s(KL(ρ ‖ c))).
 
-    For equal proportions c the divergence of c is 0, so that λ is 0.9 whatever the queries are: with the class means of
-    few examples the rule says nothing. It says something for a classifier that was trained on unequal classes.
+    For equal proportions c the divergence of c is 0, so that λ is 0.9 whatever the queries are:
+    with the class means of few examples the rule says nothing. It says something for a classifier
+    that was trained on unequal classes.
 
-    Differs from the authors' code: it adds 1e-8 to each proportion in the divergences, which makes that of equal
-    proportions negative, and computes s through a quotient of two numbers near 0; here s is in closed form. On recorded
-    tasks λ differs by less than 1e-6, and no label differs.
+    Differs from the authors' code: it adds 1e-8 to each proportion in the divergences, which makes
+    that of equal proportions negative, and computes s through a quotient of two numbers near 0;
+    here s is in closed form. On recorded tasks λ differs by less than 1e-6, and no label differs.
 
-    Reference: Ye, Tsuchida, Petersson, Barnes, "Label shift estimation for class-imbalance problem: a Bayesian
-    approach", WACV 2024. MLLS: Saerens, Latinne, Decaestecker, 2002.
+    Reference: Ye, Tsuchida, Petersson, Barnes, "Label shift estimation for class-imbalance problem:
+    a Bayesian approach", WACV 2024. MLLS: Saerens, Latinne, Decaestecker, 2002.
 
     Examples
     --------
@@ -156,7 +160,9 @@ def _proportions(
 
 
 def _weight_by_rule(found: Tensor, start: Tensor) -> Tensor:
-    """[t, 1] λ by the authors' rule, from proportions by maximum likelihood and those of the source, both [t, k]."""
+    """[t, 1] λ by the authors' rule, from proportions by maximum likelihood and those of the
+    source, both [t, k].
+    """
     uniform = torch.full_like(start, 1 / start.shape[-1])
     of_source = _divergence(start, uniform)
 

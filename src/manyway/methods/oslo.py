@@ -1,4 +1,6 @@
-"""OSLO: labels and outlier scores by soft assignments that outliers hardly enter (Boudiaf et al., CVPR 2023)."""
+"""OSLO: labels and outlier scores by soft assignments that outliers hardly enter
+(Boudiaf et al., CVPR 2023).
+"""
 
 import torch
 
@@ -16,7 +18,8 @@ def oslo(
 ) -> Solution:
     """Label queries, and score which of them are unknown, by prototypes that outliers hardly move.
 
-    With c_qk = cos(z_q, w_k), w_k the support's class means and assignments p_qk = 1/K at the start, repeat
+    With c_qk = cos(z_q, w_k), w_k the support's class means and assignments p_qk = 1/K
+    at the start, repeat
 
         ξ_q  = sigmoid(Σ_k p_qk c_qk / λ_s)
         p_qk = softmax_k(ξ_q c_qk / λ_z)
@@ -35,15 +38,15 @@ def oslo(
     max_iter : int, default=2
         The largest number of iterations. All are done.
     scale : str or None, default="tcl2"
-        Feature transform; None uses the features as they are. ``cl2`` is the authors' variant that is centred on the
-        mean of the base classes.
+        Feature transform; None uses the features as they are. ``cl2`` is the authors' variant that
+        is centred on the mean of the base classes.
 
     Returns
     -------
     Solution
-        ``unknown`` is 1 − ξ of the last iteration. ``probabilities`` are softmax_k(c_qk / λ_z) with the last
-        prototypes: those of the classes, if the query is of one of them; each row sums to 1. ``converged`` is False:
-        there is no stopping rule.
+        ``unknown`` is 1 − ξ of the last iteration. ``probabilities`` are softmax_k(c_qk / λ_z) with
+        the last prototypes: those of the classes, if the query is of one of them; each row sums to
+        1. ``converged`` is False: there is no stopping rule.
 
     Notes
     -----
@@ -53,11 +56,11 @@ def oslo(
 
     The defaults are the authors', for one and for five shots.
 
-    Differs from the authors' code: 1 − ξ is computed as sigmoid(−Σ_k p_qk c_qk / λ_s), because in float32 the
-    difference from 1 loses digits.
+    Differs from the authors' code: 1 − ξ is computed as sigmoid(−Σ_k p_qk c_qk / λ_s), because in
+    float32 the difference from 1 loses digits.
 
-    Reference: Boudiaf, Bennequin, Tami, Toubhans, Piantanida, Hudelot, Ben Ayed, "Open-set likelihood maximization for
-    few-shot learning", CVPR 2023.
+    Reference: Boudiaf, Bennequin, Tami, Toubhans, Piantanida, Hudelot, Ben Ayed, "Open-set
+    likelihood maximization for few-shot learning", CVPR 2023.
 
     Examples
     --------

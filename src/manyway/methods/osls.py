@@ -10,9 +10,8 @@ from manyway.core import Recorder, Solution, Tasks, class_sums, cross_products, 
 from manyway.methods.calibration.scaling import transform
 
 _MOST_CLASSES = 100  # up to which the gate is a step
-_CONFIDENCE_SCALE = (
-    20.0  # of the cosines that the gate reads: the logistic regression is for numbers of this size
-)
+# of the cosines that the gate reads: the logistic regression is for numbers of this size
+_CONFIDENCE_SCALE = 20.0
 _LEAST_SHARE = 1e-3  # of known and of unknown samples behind the gate
 # The authors' logistic regression: steps per pass over the samples, passes, first step size, first slope and offset.
 _BATCH = 512
@@ -34,29 +33,30 @@ def osls(
 ) -> Solution:
     """Correct posteriors for the proportions of the classes and of unknown queries.
 
-    A gate h_q, from 0 to 1, says how far the largest cosine of a query speaks for a known class. With p_q =
-    softmax_k(τ x_q·w_k), the posteriors for K classes and unknown are (h_q p_q, 1 − h_q), for a source in which the
-    part r is known and classes are equally frequent. EM finds the proportions of the queries, (ρ π, 1 − ρ):
+    A gate h_q, from 0 to 1, says how far the largest cosine of a query speaks for a known class.
+    With p_q = softmax_k(τ x_q·w_k), the posteriors for K classes and unknown are (h_q p_q, 1 −
+    h_q), for a source in which the part r is known and classes are equally frequent. EM finds the
+    proportions of the queries, (ρ π, 1 − ρ):
 
         g_q ∝ (h_q p_q π K ρ/r, (1 − h_q) (1 − ρ)/(1 − r)),
         ρ = 1 − mean_q g_q,unknown,      π_k = λ mean_q g_qk / ρ + (1 − λ)/K.
 
-    Then ρ is corrected for the errors of the gate, and the answer is g. The gate is learned from the support: a sample
-    against prototypes of which that of its class lacks it is known; the same sample without the prototype of its class
-    is unknown. With σ₁ and σ₀ the mean gates of both, r = ½σ₀ / (1 − σ₁ + ½σ₀) and ρ ← (ρ − ½σ₀) / (σ₁ − ½σ₀),
-    between 0 and 1.
+    Then ρ is corrected for the errors of the gate, and the answer is g. The gate is learned from
+    the support: a sample against prototypes of which that of its class lacks it is known; the same
+    sample without the prototype of its class is unknown. With σ₁ and σ₀ the mean gates of both, r =
+    ½σ₀ / (1 − σ₁ + ½σ₀) and ρ ← (ρ − ½σ₀) / (σ₁ − ½σ₀), between 0 and 1.
 
     Parameters
     ----------
     tasks : Tasks
         The tasks to solve.
     gate : {"auto", "step", "sigmoid"}, default="auto"
-        A step at the middle of a logistic regression of known and unknown samples, or a sigmoid whose middle and width
-        are half the sum and half the difference of their medians. "auto" is a step for up to 100 classes and a sigmoid
-        above.
+        A step at the middle of a logistic regression of known and unknown samples, or a sigmoid
+        whose middle and width are half the sum and half the difference of their medians. "auto" is
+        a step for up to 100 classes and a sigmoid above.
     data_weight : float, default=1.0
-        λ, the weight of the queries against equal proportions, from 0 to 1. 1 is maximum likelihood; so is the authors'
-        rule for a source with equal proportions.
+        λ, the weight of the queries against equal proportions, from 0 to 1. 1 is maximum
+        likelihood; so is the authors' rule for a source with equal proportions.
     logit_scale : float, default=20.0
         τ, which multiplies the logits before a softmax. The logits are cosines.
     max_iter : int, default=100
@@ -64,15 +64,15 @@ def osls(
     scale : str or None, default="cl2"
         Feature transform; None uses the features as they are.
     with_objective : bool, default=False
-        Whether to record the objective after each iteration. It is minus the mean log-likelihood, which never increases
-        with ``data_weight=1``.
+        Whether to record the objective after each iteration. It is minus the mean log-likelihood,
+        which never increases with ``data_weight=1``.
 
     Returns
     -------
     Solution
-        ``unknown`` is the last component of g. ``probabilities`` are those of the classes, if the query is of one of
-        them; each row sums to 1. ``learned`` has ``known_share``, the corrected ρ. ``converged`` is False: there is no
-        stopping rule.
+        ``unknown`` is the last component of g. ``probabilities`` are those of the classes, if the
+        query is of one of them; each row sums to 1. ``learned`` has ``known_share``, the corrected
+        ρ. ``converged`` is False: there is no stopping rule.
 
     Notes
     -----
@@ -80,17 +80,19 @@ def osls(
     they set per data set; unknown samples made of the support need no pictures. A class with one example has no sample
     that is known. If no class has two, no query is called unknown.
 
-    Where few of many classes occur, π of a present class is far above 1/K, so that known queries win over unknown ones:
-    with the sigmoid ρ was 1 in 60 of 60 recorded open-set tasks of up to 150 classes, and no query was unknown.
+    Where few of many classes occur, π of a present class is far above 1/K, so that known queries
+    win over unknown ones: with the sigmoid ρ was 1 in 60 of 60 recorded open-set tasks of up to 150
+    classes, and no query was unknown.
 
-    Differs from the authors' code: their names of the two gates are crossed, so that it has a sigmoid for up to 100
-    classes and a step above; on recorded tasks the choice by the names is better or level in
-    accuracy (it was looked at before it became the default). Give ``gate`` for the
-    other. With a step and ρ = 1 their code divides 0 by 0 for queries with h = 0, and labels them with the first class;
-    here they are unknown. The logistic regression takes steps with all samples, in place of random batches.
+    Differs from the authors' code: their names of the two gates are crossed, so that it has a
+    sigmoid for up to 100 classes and a step above; on recorded tasks the choice by the names is
+    better or level in accuracy (it was looked at before it became the default). Give ``gate`` for
+    the other. With a step and ρ = 1 their code divides 0 by 0 for queries with h = 0, and labels
+    them with the first class; here they are unknown. The logistic regression takes steps with all
+    samples, in place of random batches.
 
-    Reference: Ye, Tsuchida, Petersson, Barnes, "Open set label shift with test time out-of-distribution reference",
-    CVPR 2025.
+    Reference: Ye, Tsuchida, Petersson, Barnes,
+    "Open set label shift with test time out-of-distribution reference", CVPR 2025.
 
     Examples
     --------
@@ -158,7 +160,8 @@ class _Gates(NamedTuple):
         medians = [one.nanmedian(1, keepdim=True).values for one in samples]
         middle = (medians[0] + medians[1]) / 2
         if kind == "step":
-            middle, width = _logistic_middle(samples, middle), torch.zeros_like(middle)
+            width = torch.zeros_like(middle)
+            middle = _logistic_middle(samples, middle)
         else:
             width = ((medians[0] - medians[1]) / 2).clamp_min(torch.finfo(middle.dtype).eps)
         gates = _Gates(middle, width, learned, torch.ones_like(middle), torch.zeros_like(middle))
@@ -179,9 +182,8 @@ class _Gates(NamedTuple):
     def source_share(self) -> Tensor:
         """[t, 1] r, the part of known samples in a source of which h is the posterior."""
         total = 1 - self.of_known + self.of_unknown
-        share = torch.where(
-            total > 0, self.of_unknown / total, 0.5
-        )  # a gate without errors fits any source
+        # a gate without errors fits any source
+        share = torch.where(total > 0, self.of_unknown / total, 0.5)
         return torch.where(self.learned, share, 0.5).clamp(_LEAST_SHARE, 1 - _LEAST_SHARE)
 
     def corrected(self, known: Tensor) -> Tensor:
@@ -224,7 +226,9 @@ class _Mixture(NamedTuple):
     source_share: Tensor  # [t, 1] r
 
     def _parts(self, proportions: Tensor, known: Tensor) -> tuple[Tensor, Tensor]:
-        """[t, q] the joint densities of a query and of being known, and of being unknown; in units of the source."""
+        """[t, q] the joint densities of a query and of being known, and of being unknown;
+        in units of the source.
+        """
         n_classes = self.posteriors.shape[-1]
         of_classes = (self.posteriors @ proportions.unsqueeze(-1)).squeeze(-1) * n_classes
         as_known = self.gates * of_classes * known / self.source_share

@@ -38,7 +38,8 @@ def pt_map(
     tasks : Tasks
         The tasks to solve.
     step : float, default=0.02
-        How far prototypes move towards their update. The objective decreases for any value from 0 to 2.
+        How far prototypes move towards their update.
+        The objective decreases for any value from 0 to 2.
     entropy_weight : float, default=0.1
         1/λ, the weight of the entropy term.
     max_iter : int, default=20
@@ -50,8 +51,8 @@ def pt_map(
     scale : str or None, default="power"
         Feature transform; None uses the features as they are.
     with_objective : bool, default=False
-        Whether to record the objective after each iteration. Its terms are ``transport``, ``support`` and ``entropy``,
-        with the plan for the new centres.
+        Whether to record the objective after each iteration. Its terms are ``transport``,
+        ``support`` and ``entropy``, with the plan for the new centres.
 
     Returns
     -------
@@ -63,15 +64,17 @@ def pt_map(
     All K classes receive the same number of queries. This is right when all classes occur equally often, and harmful
     when few of them occur.
 
-    The defaults are those of the PADDLE paper's experiments (``step`` is 0.01 there for the WRN on mini-ImageNet); the
-    paper of PT-MAP uses ``step`` = 0.2.
+    The defaults are those of the PADDLE paper's experiments (``step`` is 0.01 there for the WRN on
+    mini-ImageNet); the paper of PT-MAP uses ``step`` = 0.2.
 
-    Differs from the authors' code: there is no QR rotation, which changes no distance; Sinkhorn's iteration stops when
-    the row sums are accurate, not when they stop changing; each task stops on its own; a plan starts from the previous
-    one; for features that can be negative the power transform keeps the sign. The code of the PADDLE benchmark
-    distributes the queries over the true number of present classes; here only K is known.
+    Differs from the authors' code: there is no QR rotation, which changes no distance; Sinkhorn's
+    iteration stops when the row sums are accurate, not when they stop changing; each task stops on
+    its own; a plan starts from the previous one; for features that can be negative the power
+    transform keeps the sign. The code of the PADDLE benchmark distributes the queries over the true
+    number of present classes; here only K is known.
 
-    Reference: Hu, Gripon, Pateux, "Leveraging the feature distribution in transfer-based few-shot learning", ICANN
+    Reference: Hu, Gripon, Pateux, "Leveraging the feature distribution in transfer-based
+    few-shot learning", ICANN
     2021.
 
     Examples
@@ -82,9 +85,11 @@ def pt_map(
     """
     tasks = transform(tasks, scale)
     problem = _Problem.of(tasks)
-    per_class, lam = tasks.n_query / tasks.n_classes, 1 / entropy_weight
+    per_class = tasks.n_query / tasks.n_classes
+    lam = 1 / entropy_weight
     masses = problem.counts + per_class
-    a, b = problem.counts.reciprocal(), torch.zeros_like(problem.cross)
+    a = problem.counts.reciprocal()
+    b = torch.zeros_like(problem.cross)
     scatter = _scatter(tasks) if with_objective else None
 
     def solve(start: Tensor | None) -> tuple[Tensor, Tensor, Tensor, Tensor]:
@@ -100,10 +105,8 @@ def pt_map(
         b = b + (plan / masses.unsqueeze(1) - b) * step
         cost, plan, converged, logs = solve(logs)
         if scatter is not None:
-            transport, entropy = (
-                (plan * cost).sum((1, 2)),
-                torch.xlogy(plan, plan).sum((1, 2)) / lam,
-            )
+            transport = (plan * cost).sum((1, 2))
+            entropy = torch.xlogy(plan, plan).sum((1, 2)) / lam
             recorder.add(torch.stack([transport, scatter + problem.displacement(a, b), entropy]))
     plan = plan / plan.sum(-1, keepdim=True)
     return Solution(
@@ -114,8 +117,8 @@ def pt_map(
 class _Problem(NamedTuple):
     """The centres as w_k = a_k S_k + Σ_q b_qk z_q, with S_k the class sums of the support.
 
-    All distances follow from inner products among queries and class sums, so a round costs q²·k whatever d is. Features
-    are centred on the mean of the queries.
+    All distances follow from inner products among queries and class sums, so a round costs q²·k
+    whatever d is. Features are centred on the mean of the queries.
     """
 
     query: Tensor  # [t, q, d]
@@ -132,9 +135,11 @@ class _Problem(NamedTuple):
         query = tasks.query
         sums, counts = class_sums(tasks)
         centre = query.mean(1, keepdim=True)
-        query, sums = query - centre, sums - counts.unsqueeze(-1) * centre
+        query = query - centre
+        sums = sums - counts.unsqueeze(-1) * centre
         gram = query @ query.mT if tasks.n_query < 2 * tasks.n_features else None
-        sum_norms, query_norms = sums.square().sum(-1), query.square().sum(-1, keepdim=True)
+        sum_norms = sums.square().sum(-1)
+        query_norms = query.square().sum(-1, keepdim=True)
         return _Problem(query, sums, counts, centre, gram, query @ sums.mT, sum_norms, query_norms)
 
     def _products(self, a: Tensor, b: Tensor) -> tuple[Tensor, Tensor]:

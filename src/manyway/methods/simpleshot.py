@@ -13,7 +13,8 @@ def simpleshot(
 ) -> Solution:
     """Nearest class mean, without transduction: the usual lower reference.
 
-    With w_k the mean support feature of class k, the probability of class k is softmax_k(−½ τ ‖w_k − z_q‖²).
+    With w_k the mean support feature of class k,
+    the probability of class k is softmax_k(−½ τ ‖w_k − z_q‖²).
 
     Parameters
     ----------
@@ -22,8 +23,8 @@ def simpleshot(
     scale : str or None, default="cl2"
         Feature transform; None uses the features as they are.
     logit_scale : float, default=1.0
-        τ, which multiplies the logits before a softmax. The logits are −½ squared distances. τ changes how confident
-        the probabilities are, and no label.
+        τ, which multiplies the logits before a softmax. The logits are −½ squared distances. τ
+        changes how confident the probabilities are, and no label.
     prepared : Prepared or None, default=None
         What ``prepare_simpleshot`` returned for the same support and parameters; None computes it.
 
@@ -36,8 +37,8 @@ def simpleshot(
     -----
     The original predicts labels only; with τ = 1 the probabilities are those of unit Gaussians around the class means.
 
-    Reference: Wang, Chao, Weinberger, van der Maaten, "SimpleShot: revisiting nearest-neighbor classification for
-    few-shot learning", 2019.
+    Reference: Wang, Chao, Weinberger, van der Maaten, "SimpleShot: revisiting nearest-neighbor
+    classification for few-shot learning", 2019.
 
     Examples
     --------
@@ -68,7 +69,8 @@ def prepare_simpleshot(
     Returns
     -------
     Prepared or None
-        For the parameter ``prepared`` of ``simpleshot``; None when the feature transform depends on the queries.
+        For the parameter ``prepared`` of ``simpleshot``;
+        None when the feature transform depends on the queries.
 
     Examples
     --------

@@ -11,7 +11,7 @@ from problems import make_tasks
 from manyway import InputError, Tasks, solve
 from manyway.core.ops import prototypes, simplex_projection
 from manyway.core.transforms import transform
-from manyway.methods.gradient.information import Cosine, Euclidean, Information, adam_step
+from manyway.methods.gradient.information import Adam, Cosine, Euclidean, Information
 from manyway.methods.paddle.forms import half_norms, prototype_form
 from manyway.methods.paddle.gradient import AdamSteps
 
@@ -65,13 +65,13 @@ def test_adam_is_torchs():
     start = torch.randn(2, 3, dtype=torch.float64, generator=generator)
     theirs = start.clone().requires_grad_()
     optimizer = torch.optim.Adam([theirs], lr=0.01)
-    ours, mean, square = start, torch.zeros_like(start), torch.zeros_like(start)
+    ours = Adam.start(start)
     for step in range(1, 30):
         slope = torch.randn(2, 3, dtype=torch.float64, generator=generator)
         theirs.grad = slope
         optimizer.step()
-        ours, mean, square = adam_step(ours, mean, square, slope, step, 0.01)
-    torch.testing.assert_close(ours, theirs.detach(), rtol=1e-12, atol=1e-14)
+        ours = ours.step(slope, step, 0.01)
+    torch.testing.assert_close(ours.parameters, theirs.detach(), rtol=1e-12, atol=1e-14)
 
 
 def test_tim_is_the_same_path_as_autograd_and_torchs_adam():

@@ -10,13 +10,16 @@ from manyway.plots import Curve, Figure, Panel
 
 
 def make_figures(view: View, metric: str | None = None) -> list[Figure]:
-    """The plots of a plan that have a result, with another metric than the suite's if one is given."""
+    """The plots of a plan that have a result,
+    with another metric than the suite's if one is given.
+    """
     figures = []
     for plot in view.plots(metric):
         if plot.formulas:
             figures.append(_formulas(plot))
             continue
-        needed, traced = "accuracy" if plot.y == "best" else plot.y, plot.y == "criterion"
+        needed = "accuracy" if plot.y == "best" else plot.y
+        traced = plot.y == "criterion"
         records = [
             one
             for one in view.chosen(plot)
@@ -61,21 +64,19 @@ def _figure(view: View, plot: Plot, records: Sequence[Record]) -> Figure:
     n_columns = len({place[-1:] for place in of_panels})
     shown = [plot.x, plot.of, *lines, *plot.panels]
     if plot.y == "criterion":
-        y_label, band = "mean ‖w_new − w_old‖", ""
+        y_label = "mean ‖w_new − w_old‖"
+        band = ""
     elif plot.y == "best":
-        y_label, band = (
-            f"best {axis_title(plot.of)}",
-            "values not significantly worse (paired, p ≥ 0.05)",
-        )
+        y_label = f"best {axis_title(plot.of)}"
+        band = "values not significantly worse (paired, p ≥ 0.05)"
     else:
         _, summary = find_summary(plot.y)
-        y_label, band = (
-            f"{summary.title} (%)" if summary.percent else summary.title,
-            "95 % interval",
-        )
+        y_label = f"{summary.title} (%)" if summary.percent else summary.title
+        band = "95 % interval"
     caption = "; ".join(filter(None, [context(view, records, shown), old_note(records)]))
     titles = plot.name, plot.title or view.shown.title, caption, axis_title(plot.x), y_label
-    n_columns, log_y = max(1, min(n_columns, 4)), plot.y == "criterion"
+    n_columns = max(1, min(n_columns, 4))
+    log_y = plot.y == "criterion"
     return Figure(*titles, panels, n_columns, log_x=plot.log, log_y=log_y, band=band)
 
 
@@ -97,13 +98,16 @@ def _curve(plot: Plot, label: str, name: str, records: Sequence[Record]) -> Curv
 
 
 def _value(record: Record, metric: str) -> tuple[float, float, float]:
-    result, unit = record.value(metric), 100 if find_summary(metric)[1].percent else 1
+    result = record.value(metric)
+    unit = 100 if find_summary(metric)[1].percent else 1
     half = 0.0 if result.half != result.half else result.half  # a single task has no interval
     return unit * result.mean, unit * (result.mean - half), unit * (result.mean + half)
 
 
 def _best(axis: str, records: Sequence[Record]) -> tuple[float, float, float]:
-    """The value of the axis with the highest accuracy, and the range of values that are not significantly worse."""
+    """The value of the axis with the highest accuracy, and
+    the range of values that are not significantly worse.
+    """
     records = [record for record in records if record.axis(axis) is not None]
     best = max(records, key=lambda record: sum(record.outcome.correct))
     as_good = [record.axis(axis) for record in records if not best.against(record).p < 0.05]
@@ -117,7 +121,8 @@ def _verticals(
     if not plot.reference or plot.y in ("criterion", "best"):
         return []
     pick = min if find_summary(plot.y)[1].best == "low" else max
-    sizes, axis = sorted({record.task["n_query"] for record in records}), axis_title(plot.x)
+    sizes = sorted({record.task["n_query"] for record in records})
+    axis = axis_title(plot.x)
     best = [float(curve.x[list(curve.y).index(pick(curve.y))]) for curve in curves if curve.y]
     return [
         *((f"{axis} = |Q|", float(n), "dashed") for n in sizes),
@@ -131,7 +136,8 @@ def _formulas(plot: Plot) -> Figure:
 
     p = [i / 200 for i in range(201)]
     entropy = [float(entr(value) + entr(1 - value)) for value in p]
-    ends, name = [(0.0, 1.0), (1.0, 1.0)], "label cost: classes with a query"
+    ends = [(0.0, 1.0), (1.0, 1.0)]
+    name = "label cost: classes with a query"
     known = {
         "label-count": Curve(name, "baseline", p[1:-1], [2.0] * 199, markers=False, dots=ends),
         "entropy": Curve(

@@ -1,6 +1,8 @@
-"""All results as one self-contained HTML file: sortable tables, curves with hover values, a page per method.
+"""All results as one self-contained HTML file:
+sortable tables, curves with hover values, a page per method.
 
-The file opens from disk. Its content security policy forbids every request and every script but its own.
+The file opens from disk. Its content security policy forbids every request and
+every script but its own.
 """
 
 import base64
@@ -22,7 +24,9 @@ from manyway.plots import SYMBOL, Figure, cannot_draw, panel_svg, sample_svg
 
 
 def make_report(views: Sequence[View], metrics: Sequence[str | None] = (None,)) -> str:
-    """The report of some plans, as the text of an HTML file; with other metrics than the suites' if some are given."""
+    """The report of some plans, as the text of an HTML file;
+    with other metrics than the suites' if some are given.
+    """
     for metric in filter(None, metrics):
         find_summary(metric)  # an unknown metric is an error
     records = list({record.key: record for view in views for record in view.records}.values())
@@ -61,7 +65,9 @@ def _page(kind: str, name: str, title: str, **content: Any) -> dict[str, Any]:
 
 
 def _run_page(view: View, prefix: str, metrics: Sequence[str | None]) -> dict[str, Any]:
-    heading, warnings, tables = view.shown.title, [], []
+    heading = view.shown.title
+    warnings = []
+    tables = []
     if view.missing:
         warnings.append(
             f"{view.missing} of {len(view.plan.experiments)} experiments have no result yet."
@@ -103,11 +109,11 @@ def _figure(figure: Figure, prefix: str) -> dict[str, Any]:
 
 
 def _method_page(name: str, records: Sequence[Record]) -> dict[str, Any]:
-    about, method = [], COMPARED.get(name)
+    about = []
+    method = COMPARED.get(name)
     if method is not None:
-        usual = {
-            key: value for key, value in method.defaults.items() if key != "with_objective"
-        }  # changes no answer
+        # changes no answer
+        usual = {key: value for key, value in method.defaults.items() if key != "with_objective"}
         words = ", ".join(
             f"{key} = {'not set' if value is None else number(value)}"
             for key, value in usual.items()
@@ -125,7 +131,8 @@ def _method_page(name: str, records: Sequence[Record]) -> dict[str, Any]:
     ]
     rows = []
     for record in (record for record in records if record.trace is None):
-        result, rate = record.value("accuracy"), 1000 * record.timing.seconds / record.n_tasks
+        result = record.value("accuracy")
+        rate = 1000 * record.timing.seconds / record.n_tasks
         half = Cell() if isnan(result.half) else Cell(100 * result.half, digits=2)
         needed = (
             Cell() if isnan(result.deviation) else _count(tasks_needed(result.deviation, 0.002))
@@ -156,10 +163,8 @@ def _origin_page(records: Sequence[Record]) -> dict[str, Any]:
     ]
     rows = []
     for record in records:
-        made, versions = (
-            record.provenance,
-            ", ".join(map(" ".join, record.provenance.versions.items())),
-        )
+        made = record.provenance
+        versions = ", ".join(map(" ".join, record.provenance.versions.items()))
         what = f"{record.method} {record.version}", setting(record), record.features.fingerprint
         where = f"{made.device} ({made.device_name})", versions, record.timing.finished
         sizes = (

@@ -1,7 +1,8 @@
 """Tables of stored results.
 
-The best of the results on the same tasks is bold. In tables of accuracy it gets a star when it beats each of the others
-in a paired test (two-sided t, p < 0.05 for each; requiring all of them at once needs no correction).
+The best of the results on the same tasks is bold. In tables of accuracy it gets a star when it
+beats each of the others in a paired test (two-sided t, p < 0.05 for each; requiring all of them at
+once needs no correction).
 """
 
 from collections.abc import Sequence
@@ -26,7 +27,9 @@ ABSENT = "–"
 
 
 class Cell(NamedTuple):
-    """One entry: a mean with its half interval, in the unit of the table; a text is shown in its place."""
+    """One entry: a mean with its half interval, in the unit of the table;
+    a text is shown in its place.
+    """
 
     mean: float | None = None
     half: float = float("nan")
@@ -103,7 +106,8 @@ def _grid(view: View, table: Table, records: Sequence[Record]) -> Grid:
         if many(axis)
     ]
     points = [Point(record, metric) for record in records for metric in table.metric]
-    columns, best = grouped(points, column_axes), _best(records, table)
+    columns = grouped(points, column_axes)
+    best = _best(records, table)
     rows = []
     for of_row in grouped(points, row_axes).values():
         mine = grouped(of_row, column_axes)
@@ -146,7 +150,8 @@ def _grid(view: View, table: Table, records: Sequence[Record]) -> Grid:
 
 def _value(view: View, table: Table, point: Point, best: dict[tuple[str, str], bool]) -> Cell:
     """What one record says."""
-    record, (_, summary) = point.record, find_summary(point.metric)
+    record = point.record
+    (_, summary) = find_summary(point.metric)
     unit, digits = (100, 1) if summary.percent else (1, 3)
     cell = Cell(
         old=bool(record.old),
@@ -217,13 +222,12 @@ def _trace_grid(view: View, table: Table, records: Sequence[Record]) -> Grid:
     rows = []
     axes = ["method", *undecided(records, ["method"])]
     for record in records:
-        outcome, reached = record.outcome, record.outcome.reached
+        outcome = record.outcome
+        reached = record.outcome.reached
         last = len(outcome.steps) - 1 if reached is None else outcome.steps.index(reached)
-        steps, seconds, criterion = (
-            outcome.steps[last],
-            outcome.seconds[last],
-            outcome.criterion[last],
-        )
+        steps = outcome.steps[last]
+        seconds = outcome.seconds[last]
+        criterion = outcome.criterion[last]
         cells = [
             Cell(steps, text=f"not in {steps:,}" if reached is None else f"{steps:,}"),
             Cell(seconds, text=f"{'> ' if reached is None else ''}{seconds:.2g}"),
@@ -241,7 +245,9 @@ def _trace_grid(view: View, table: Table, records: Sequence[Record]) -> Grid:
 
 
 def _best(records: Sequence[Record], table: Table) -> dict[tuple[str, str], bool]:
-    """Key and metric of the best records on each stream of tasks -> whether they beat each other one significantly."""
+    """Key and metric of the best records on each stream of tasks -> whether they beat each
+    other one significantly.
+    """
     best = {}
     for metric in table.metric:
         sign = {"high": 1, "low": -1, None: 0}[find_summary(metric)[1].best]
@@ -267,7 +273,9 @@ def _best(records: Sequence[Record], table: Table) -> dict[tuple[str, str], bool
 
 
 def _bests(records: Sequence[Record], axis: str) -> list[Record]:
-    """Where records differ in nothing but this parameter, the most accurate of them, whose value is called "best"."""
+    """Where records differ in nothing but this parameter, the most accurate of them,
+    whose value is called "best".
+    """
     groups: dict[str, list[Record]] = {}
     for record in records:
         if axis in record.params:

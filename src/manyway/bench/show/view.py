@@ -1,4 +1,6 @@
-"""Stored results of a plan or of a name, their order along axes, and words for them. Nothing here runs anything."""
+"""Stored results of a plan or of a name, their order along axes, and words for them.
+Nothing here runs anything.
+"""
 
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import product
@@ -92,7 +94,8 @@ class View(NamedTuple):
     def chosen(self, shown: Table | Plot) -> list[Record]:
         """The records that a table or plot is about.
 
-        Where a feature file took the place of the suite's features, a filter on their names does not apply.
+        Where a feature file took the place of the suite's features,
+        a filter on their names does not apply.
         """
         skip = "features" if self.plan.override is not None else ""
         wanted = [(axis, values) for axis, values in shown.where.items() if axis != skip]
@@ -103,7 +106,9 @@ class View(NamedTuple):
         ]
 
     def tables(self, metric: str | None = None) -> list[Table]:
-        """The suite's tables, each once; one of all axes where the suite names none. A metric replaces theirs."""
+        """The suite's tables, each once; one of all axes where the suite names none.
+        A metric replaces theirs.
+        """
         tables = self.shown.tables or [Table(columns=("features", "shots", "k_eff"))]
         return self._distinct(
             [table.model_copy(update={"metric": (metric,)} if metric else {}) for table in tables]
@@ -123,9 +128,11 @@ class View(NamedTuple):
         return label(axis, value, self.shown.labels)
 
     def name(self, record: Record, axes: Sequence[str]) -> str:
-        """A record by its place on some axes, without those that its method does not have, and its own score.
+        """A record by its place on some axes, without those that its method does not
+        have, and its own score.
 
-        Where several parameters differ between records, each is named only where it is not the method's default.
+        Where several parameters differ between records,
+        each is named only where it is not the method's default.
         """
         n_params = sum(
             axis not in (*record.task, "method", "version", "features", "scorer") for axis in axes
@@ -141,9 +148,11 @@ class View(NamedTuple):
         return " · ".join(self.label(axis, record.axis(axis)) for axis in axes) or "default"
 
     def _distinct(self, shown: Sequence[Shown]) -> list[Shown]:
-        """Without repetitions: those that differ in their title, name or filter only and show the same records.
+        """Without repetitions: those that differ in their title,
+        name or filter only and show the same records.
 
-        Where a feature file took the place of several feature sets, the first remains, under the suite's own title.
+        Where a feature file took the place of several feature sets, the first remains,
+        under the suite's own title.
         """
         found: dict[str, Shown] = {}
         for item in shown:
@@ -196,14 +205,17 @@ def undecided(records: Sequence[Record], axes: Sequence[str]) -> list[str]:
 
 
 def context(view: View, records: Sequence[Record], shown: Sequence[str]) -> str:
-    """What all records share, apart from the axes that are shown: features, K, the task, how many tasks."""
+    """What all records share, apart from the axes that are shown:
+    features, K, the task, how many tasks.
+    """
 
     def shared(axis: str) -> bool:
         return axis not in shown and len(values_of(records, axis)) == 1
 
     if not records:
         return ""
-    first, words = records[0], []
+    first = records[0]
+    words = []
     words += [view.label(axis, first.axis(axis)) for axis in ("method", "features") if shared(axis)]
     classes = {record.task["n_ways"] or record.features.n_classes for record in records}
     words += [f"K = {classes.pop()}"] if len(classes) == 1 else []
@@ -228,7 +240,9 @@ def _hashable(value: Any) -> Any:
 
 
 def find_records(text: str, store: Store) -> list[Record]:
-    """The results that a text names: a result file (.json), the beginning of a key, or the name of a method."""
+    """The results that a text names: a result file (.json), the beginning of a key,
+    or the name of a method.
+    """
     if text.endswith(".json"):
         return [Record.read(Path(text))]
     stored = [record for record in store.records() if record.trace is None]
@@ -242,7 +256,9 @@ def find_records(text: str, store: Store) -> list[Record]:
 
 
 def pairs(a: Sequence[Record], b: Sequence[Record]) -> list[tuple[Record, Record]]:
-    """Every pair of results on the same tasks; if one has more tasks than the other, these are left out."""
+    """Every pair of results on the same tasks;
+    if one has more tasks than the other, these are left out.
+    """
     same = [
         (one, other)
         for one, other in product(a, b)
@@ -289,7 +305,8 @@ def label(axis: str, value: Any, names: Mapping[str, str] | None = None) -> str:
 
 
 def later_words(task: Mapping[str, Any]) -> list[str]:
-    """What a task says about unknown queries, streams and reviewers; nothing where it has its default.
+    """What a task says about unknown queries, streams and reviewers;
+    nothing where it has its default.
 
     >>> later_words({"n_unknown": 20, "unknown_classes": 3, "n_batches": 1})
     ['20 unknown queries', '3 unknown classes']
@@ -300,7 +317,9 @@ def later_words(task: Mapping[str, Any]) -> list[str]:
 
 
 def record_title(record: Record) -> str:
-    """A result in a few words: its method, and the parameters that are not the method's defaults."""
+    """A result in a few words: its method, and
+    the parameters that are not the method's defaults.
+    """
     scorer = "" if record.scorer is None else f"({label('scorer', record.scorer)})"
     return " ".join(
         filter(

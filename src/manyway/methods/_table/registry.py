@@ -1,6 +1,7 @@
 """``METHODS``, the table of methods, and ``solve``, which runs one of them.
 
-The table names where each solver lives and imports it on first use, so that reading the table does not load torch.
+The table names where each solver lives and imports it on first use,
+so that reading the table does not load torch.
 """
 
 from __future__ import annotations
@@ -34,37 +35,32 @@ class Method:
 
     name: str
     title: str
-    home: (
-        str | Callable[..., core.Solution]
-    )  # "module:function" below manyway.methods, or the function itself
+    # "module:function" below manyway.methods, or the function itself
+    home: str | Callable[..., core.Solution]
     reference: str
     transductive: bool = True
-    holds_support: bool | str = (
-        False  # whether it keeps every support sample in memory, or on this type of device only
-    )
+    # whether it keeps every support sample in memory, or on this type of device only
+    holds_support: bool | str = False
     version: int = 1  # rises when the method's answers change; stored results remember it
-    stops_without_tol: bool = (
-        False  # whether it has a stopping rule that no parameter `tol` switches on
-    )
+    # whether it has a stopping rule that no parameter `tol` switches on
+    stops_without_tol: bool = False
     # What depends on the support alone, "module:function" or the function: (tasks, **parameters) -> prepared, a
     # dataclass of tensors, or None where nothing can be prepared with these parameters. Solvers take it as `prepared`.
     prepare: str | Callable[..., Any] | None = None
     # The same method for one task whose queries are read in blocks (``Tasks.pile``), "module:function" or the function;
     # None where the method needs all queries at once.
     in_blocks: str | Callable[..., Any] | None = None
-    class_features: bool = (
-        False  # whether it uses the class features of tasks; classes then need no support sample
-    )
+    # whether it uses the class features of tasks; classes then need no support sample
+    class_features: bool = False
     # For methods with parameters that were learned on other tasks: (params, *, shots, n_classes, n_query, k_eff) -> a
     # sentence where tasks of these sizes differ from those, or None. "module:function" or the function.
     training: str | Callable[..., str | None] | None = None
-    takes_known: bool = (
-        False  # whether known labels of queries, earlier batches and several classes are of use
-    )
-    scores: bool = False  # whether it takes the scores of a classifier as they are; others take them as features
-    learned: tuple[
-        str, ...
-    ] = ()  # attributes of what is prepared that estimators show, as `precision_`
+    # whether known labels of queries, earlier batches and several classes are of use
+    takes_known: bool = False
+    # whether it takes the scores of a classifier as they are; others take them as features
+    scores: bool = False
+    # attributes of what is prepared that estimators show, as `precision_`
+    learned: tuple[str, ...] = ()
 
     @cached_property
     def solver(self) -> Callable[..., core.Solution]:
@@ -73,24 +69,32 @@ class Method:
 
     @cached_property
     def preparation(self) -> Callable[..., Any] | None:
-        """The function that prepares for a support, imported now; None where the method has nothing to prepare."""
+        """The function that prepares for a support, imported now;
+        None where the method has nothing to prepare.
+        """
         return None if self.prepare is None else _imported(self.prepare)
 
     @cached_property
     def streamed(self) -> Callable[..., core.Solution] | None:
-        """The function for queries in blocks, imported now; None where the method needs all queries at once."""
+        """The function for queries in blocks, imported now;
+        None where the method needs all queries at once.
+        """
         return None if self.in_blocks is None else _imported(self.in_blocks)
 
     @property
     def summary(self) -> str:
-        """What it does: the first line of its docstring, read from the source so that torch is not loaded."""
+        """What it does: the first line of its docstring,
+        read from the source so that torch is not loaded.
+        """
         if not isinstance(self.home, str):
             return (inspect.getdoc(self.home) or "").partition("\n")[0]
         return first_line(*_place(self.home))
 
     @property
     def argument_docs(self) -> dict[str, str]:
-        """Its arguments by name as its docstring describes them, read from the source so that torch is not loaded."""
+        """Its arguments by name as its docstring describes them,
+        read from the source so that torch is not loaded.
+        """
         if not isinstance(self.home, str):
             return doc_entries(doc_sections(inspect.getdoc(self.home) or "").get("Parameters", ""))
         return described_parameters(*_place(self.home))
@@ -103,7 +107,9 @@ class Method:
 
     @property
     def defaults(self) -> dict[str, Any]:
-        """Its parameters with their default values; ``prepared`` and ``known`` are data, not parameters."""
+        """Its parameters with their default values;
+        ``prepared`` and ``known`` are data, not parameters.
+        """
         known = inspect.signature(self.solver).parameters.values()
         return {
             one.name: one.default
@@ -126,7 +132,9 @@ class Method:
 
     @cached_property
     def _annotations(self) -> dict[str, Any]:
-        """The types of the solver's parameters, from its signature; one that cannot be resolved is Any."""
+        """The types of the solver's parameters, from its signature;
+        one that cannot be resolved is Any.
+        """
         return annotations_of(self.solver)
 
     def __call__(
@@ -185,11 +193,14 @@ class Method:
         return core.Solution(core.Reading(tasks.pile, work), 1, True)
 
     def unfinished(self, solution: core.Solution, params: Mapping[str, Any]) -> str | None:
-        """A sentence where an iteration limit was reached before the stopping rule was met; None where it was not."""
+        """A sentence where an iteration limit was reached before the stopping rule was met;
+        None where it was not.
+        """
         values = {**self.defaults, **params}
         if values.get("tol") is None and not self.stops_without_tol:
             return None
-        n_tasks, n_left = len(solution.converged), int((~solution.converged).sum())
+        n_tasks = len(solution.converged)
+        n_left = int((~solution.converged).sum())
         limits = " or ".join(name for name in values if name.endswith("_iter"))
         if n_left == 0:
             return None
@@ -204,7 +215,9 @@ class Method:
         n_query: int,
         k_eff: int | None = None,
     ) -> str | None:
-        """A sentence where tasks differ from those that learned parameters are for; None where they do not."""
+        """A sentence where tasks differ from those that learned parameters are for;
+        None where they do not.
+        """
         if self.training is None:
             return None
         sizes = {"shots": shots, "n_classes": n_classes, "n_query": n_query, "k_eff": k_eff}
@@ -215,7 +228,8 @@ class Method:
     ) -> list[tuple[str, bool]]:
         """What to warn of after solving tasks, each with whether it is about convergence.
 
-        How many classes are present is not known, so that learned parameters are not asked about it.
+        How many classes are present is not known,
+        so that learned parameters are not asked about it.
         """
         shots = tasks.n_support / tasks.n_classes
         unlike = self.unlike_training(
@@ -232,7 +246,9 @@ class Method:
 def _row_by_row(
     method: str, tasks: core.Tasks, params: Mapping[str, Any], rows: Any, memory: Any
 ) -> Any:
-    """From the rows [1, b, d] of a block to the answers of a method that answers each query on its own."""
+    """From the rows [1, b, d] of a block to the answers of a method that answers
+    each query on its own.
+    """
 
     block = replace(tasks, query_table=rows, query_index=None, pile=None)
     return core.Answered(METHODS[method](block, **params).probabilities)

@@ -1,1 +1,3 @@
-"""EM for mixtures of Dirichlet distributions, on features that are points of the probability simplex."""
+"""EM for mixtures of Dirichlet distributions,
+on features that are points of the probability simplex.
+"""

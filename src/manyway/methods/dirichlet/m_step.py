@@ -1,7 +1,8 @@
 """The parameters of Dirichlet distributions, given the mean logarithms of their samples.
 
-For a class with mean logarithms y_j, the mean log-likelihood of parameters α is ln Γ(A) − Σ_j ln Γ(α_j) + Σ_j (α_j − 1)
-y_j with A = Σ_j α_j. It is concave. Classes are rows, and no row depends on another.
+For a class with mean logarithms y_j, the mean log-likelihood of parameters α is ln Γ(A) −
+Σ_j ln Γ(α_j) + Σ_j (α_j − 1) y_j with A = Σ_j α_j. It is concave. Classes are rows, and no
+row depends on another.
 """
 
 import torch
@@ -19,13 +20,15 @@ _EXPANSION = 0.01
 
 
 def maximise(alpha: Tensor | None, target: Tensor) -> Tensor:
-    """[t, k, j] the α that maximise the mean log-likelihood for targets y [t, k, j], by Newton steps from ``alpha``.
+    """[t, k, j] the α that maximise the mean log-likelihood for targets y [t, k, j],
+    by Newton steps from ``alpha``.
 
     None begins with a rough solution.
 
-    The Hessian is ψ'(A) − diag(ψ'(α)), a matrix of rank one plus a diagonal, so a step costs O(j) per row (Minka,
-    2000). Where α rises, it rises by the step. Where α falls, 1/α rises by the step: near 0, ψ(α) is about −1/α, so
-    that α stays positive and reaches small values at once. Rows that are done are not computed again.
+    The Hessian is ψ'(A) − diag(ψ'(α)), a matrix of rank one plus a diagonal, so a step costs O(j)
+    per row (Minka, 2000). Where α rises, it rises by the step. Where α falls, 1/α rises by the
+    step: near 0, ψ(α) is about −1/α, so that α stays positive and reaches small values at once.
+    Rows that are done are not computed again.
 
     >>> alpha = torch.tensor([[[0.3, 2.0, 7.0]]], dtype=torch.float64)
     >>> target = torch.digamma(alpha) - torch.digamma(alpha.sum(-1, keepdim=True))  # the mean logarithms under alpha
@@ -51,7 +54,9 @@ def maximise(alpha: Tensor | None, target: Tensor) -> Tensor:
 
 
 def _rough(targets: Tensor) -> Tensor:
-    """[n, j] roughly the best α, by Minka's fixed point α = ψ⁻¹(y + ψ(A)) with his approximation of ψ⁻¹."""
+    """[n, j] roughly the best α, by Minka's fixed point α = ψ⁻¹(y + ψ(A)) with his
+    approximation of ψ⁻¹.
+    """
     total = torch.ones_like(targets[:, :1])
     for _ in range(_ROUGH_STEPS):
         y = targets + torch.digamma(total)
@@ -63,12 +68,14 @@ def _rough(targets: Tensor) -> Tensor:
 def authors_steps(alpha: Tensor, target: Tensor, dtype: torch.dtype = torch.float64) -> Tensor:
     """[t, k, j] the α after the authors' minorise-maximise steps from ``alpha``: at most 1,000.
 
-    Each step maximises a lower bound whose curvature in α is c(α) = 2 (α ψ(α+1) − ln Γ(α+1)) / α². Every 50 steps a
-    task stops if ‖α_new − α‖² < 1e-11 ‖α‖² over all its classes. Usually none does, and the result then depends on
-    where the steps began. ``alpha`` and ``target`` are float64; ``dtype`` is the type that steps are computed in.
+    Each step maximises a lower bound whose curvature in α is c(α) = 2 (α ψ(α+1) − ln Γ(α+1)) / α².
+    Every 50 steps a task stops if ‖α_new − α‖² < 1e-11 ‖α‖² over all its classes. Usually none
+    does, and the result then depends on where the steps began. ``alpha`` and ``target`` are
+    float64; ``dtype`` is the type that steps are computed in.
     """
     answer = alpha.clone()
-    tasks, steps = torch.arange(len(alpha), device=alpha.device), _Steps(alpha, target, dtype)
+    tasks = torch.arange(len(alpha), device=alpha.device)
+    steps = _Steps(alpha, target, dtype)
     for step in range(_MM_STEPS):
         checked = step > 0 and step % _MM_STEPS_BETWEEN_CHECKS == 0
         before = steps.alpha() if checked else alpha
@@ -89,9 +96,11 @@ def authors_steps(alpha: Tensor, target: Tensor, dtype: torch.dtype = torch.floa
 
 
 class _Steps:
-    """The authors' steps for α [t, k, j], computed as relative changes x of each α since an earlier α₀.
+    """The authors' steps for α [t, k, j], computed as relative changes x of each α
+    since an earlier α₀.
 
-    With f = α (y + ψ(A) − ψ(α)) and h = α² c(α), the step that the authors write as the root of a quadratic equation is
+    With f = α (y + ψ(A) − ψ(α)) and h = α² c(α),
+    the step that the authors write as the root of a quadratic equation is
 
         α_new = α (1 + 2r),    r = f / (1 + h − f + √((1 + h + f)² − 4f)).
 
@@ -99,16 +108,16 @@ class _Steps:
 
         f = (1 + x) (f₀ + α₀ (ψ(A) − ψ(A₀)) − α₀ (ψ(α+1) − ψ(α₀+1))) − x,    h' = 2α ψ'(α+1).
 
-    The polynomials are made anew when an α has changed by 1 %. Near the end, steps are small differences, but nothing
-    here cancels. Steps in float32 are therefore as exact as those in float64: α after 1,000 steps has a relative error
-    below 1e-6 in either type, from the polynomials.
+    The polynomials are made anew when an α has changed by 1 %. Near the end, steps are
+    small differences, but nothing here cancels. Steps in float32 are therefore as exact as
+    those in float64: α after 1,000 steps has a relative error below 1e-6 in either type,
+    from the polynomials.
     """
 
     def __init__(self, alpha: Tensor, target: Tensor, dtype: torch.dtype) -> None:
-        self.target, self.origin = (
-            target.contiguous(),
-            alpha.clone(),
-        )  # y and α₀, float64, as are the next three
+        # y and α₀, float64, as are the next three
+        self.target = target.contiguous()
+        self.origin = alpha.clone()
         self.sum_of_origins = alpha.sum(-1, keepdim=True)  # [t, k, 1]
         self.psi_of_total = torch.digamma(self.sum_of_origins)  # ψ(A₀)
         self.slope = torch.zeros_like(alpha)  # f₀
@@ -117,9 +126,8 @@ class _Steps:
         self.series = torch.zeros(9, *alpha.shape, dtype=dtype, device=alpha.device)
         self.rows = self.series.unbind()
         self.change = torch.zeros_like(alpha, dtype=dtype)  # x
-        self.scratch = tuple(
-            torch.empty_like(self.change) for _ in range(3)
-        )  # reused, as each step is short
+        # reused, as each step is short
+        self.scratch = tuple(torch.empty_like(self.change) for _ in range(3))
         self._renew(torch.arange(alpha.numel(), device=alpha.device))
 
     def alpha(self) -> Tensor:
@@ -132,7 +140,8 @@ class _Steps:
             self._check()
         self.left -= 1
         self.taken += 1
-        x, (f, h, q) = self.change, self.scratch
+        x = self.change
+        (f, h, q) = self.scratch
         slope, origin, psi1, psi2, psi3, h0, h1, h2, _ = self.rows
         shift = self._psi_of_total().sub_(self.psi_of_total).to(x.dtype)
         torch.addcmul(psi2, psi3, x, out=q)
@@ -151,13 +160,14 @@ class _Steps:
         )
 
     def _check(self) -> None:
-        """Renew series that are used too far from their origin, and plan the next check: half as late as expected."""
+        """Renew series that are used too far from their origin, and plan the next check:
+        half as late as expected.
+        """
         relative = torch.mul(self.change, self.rows[-1], out=self.scratch[0]).abs_()  # of α + 1
         largest = float(relative.amax())
         if largest > _EXPANSION:
-            self._renew(
-                (relative > _EXPANSION / 2).flatten().nonzero().squeeze(1)
-            )  # others soon would be
+            # others soon would be
+            self._renew((relative > _EXPANSION / 2).flatten().nonzero().squeeze(1))
         else:
             expected = (_EXPANSION / max(largest, 1e-9) - 1) * self.taken
             self.left = max(1, min(_MM_STEPS_BETWEEN_CHECKS, int(expected / 2)))
@@ -168,17 +178,18 @@ class _Steps:
         if float(shift.abs().amax()) > _EXPANSION:
             self.psi_of_total += shift
             self.rows[0].copy_(self.slope.addcmul_(self.origin, shift))
-        origins, changes, rows = (
-            self.origin.view(-1),
-            self.change.view(-1),
-            which // self.target.shape[-1],
-        )
+        origins = self.origin.view(-1)
+        changes = self.change.view(-1)
+        rows = which // self.target.shape[-1]
         before = origins[which]
         alpha = before * (1 + changes[which].double())
-        origins[which], changes[which] = alpha, 0
+        origins[which] = alpha
+        changes[which] = 0
         self.sum_of_origins.view(-1).index_add_(0, rows, alpha - before)
-        x, square = alpha + 1, alpha.square()
-        psi, part = torch.digamma(x), alpha / x
+        x = alpha + 1
+        square = alpha.square()
+        psi = torch.digamma(x)
+        part = alpha / x
         # α² ψ' at three places, and the parabola through them.
         low, here, high = (
             torch.polygamma(1, x * step) * square for step in (1 - _EXPANSION, 1, 1 + _EXPANSION)
@@ -192,4 +203,5 @@ class _Steps:
             [slope, alpha, here, second, third, 1 + h, 2 * here, here + 2 * second, part]
         )
         self.series.view(9, -1).index_copy_(1, which, series.to(self.series.dtype))
-        self.taken, self.left = 0, 1  # steps since now, and until the next check
+        self.taken = 0  # steps since now
+        self.left = 1  # steps until the next check

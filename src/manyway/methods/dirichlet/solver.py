@@ -1,4 +1,6 @@
-"""EM-Dirichlet and its hard version: mixtures of Dirichlet distributions on the simplex (Martin et al., CVPR 2024)."""
+"""EM-Dirichlet and its hard version: mixtures of Dirichlet distributions on the simplex
+(Martin et al., CVPR 2024).
+"""
 
 from typing import Literal, NamedTuple
 
@@ -69,14 +71,15 @@ def em_dirichlet(
 ) -> Solution:
     """Fit Dirichlet distributions to points of the simplex, with as few classes as needed (EM-Dirichlet).
 
-    Each sample is a point of the K-simplex: z = softmax_k(τ cos(x, w_k)), with w_k the class's feature or the
-    normalised mean of its support. Class k is a Dirichlet distribution with parameters α_k. Minimises over α and the
-    assignments u of the queries, with π_k = mean_q u_qk,
+    Each sample is a point of the K-simplex: z = softmax_k(τ cos(x, w_k)), with w_k the class's
+    feature or the normalised mean of its support. Class k is a Dirichlet distribution with
+    parameters α_k. Minimises over α and the assignments u of the queries, with π_k = mean_q u_qk,
 
         −Σ_s ln p(z_s | α_{y_s}) − Σ_qk u_qk ln p(z_q | α_k) − n₀ Σ_k (y₀·Σ_j α_kj − ln B(α_k))
         − λ Σ_k π_k ln π_k  +  Σ_qk u_qk ln u_qk,
 
-    where ln p(z | α) = Σ_j (α_j − 1) ln z_j − ln B(α) and ln B(α) = Σ_j ln Γ(α_j) − ln Γ(Σ_j α_j). From u = z, repeat
+    where ln p(z | α) = Σ_j (α_j − 1) ln z_j − ln B(α) and ln B(α) = Σ_j ln Γ(α_j) − ln Γ(Σ_j α_j).
+    From u = z, repeat
 
         α_k = argmax Σ_j α_kj ȳ_kj − ln B(α_k),    ȳ_k = mean of ln z over class k, with weights y, u and n₀
         u_qk = softmax_k(ln p(z_q | α_k) + (λ/|Q|) ln π_k),    with π of the previous u.
@@ -86,14 +89,14 @@ def em_dirichlet(
     tasks : Tasks
         The tasks to solve.
     lam : float or None, default=None
-        λ, the weight of the partition complexity. None is λ = |Q|, with which this is EM for a mixture with learned
-        proportions.
+        λ, the weight of the partition complexity.
+        None is λ = |Q|, with which this is EM for a mixture with learned proportions.
     k_eff : int or None, default=None
-        The number of classes among the queries, if it is known: then λ = ⌊K / k_eff⌋·|Q|. The authors' code reads it
-        from the true labels.
+        The number of classes among the queries, if it is known: then λ = ⌊K / k_eff⌋·|Q|. The
+        authors' code reads it from the true labels.
     m_step : {"exact", "authors"}, default="exact"
-        How α is updated: by Newton steps to the maximum, or by at most 1,000 of the authors' steps from the previous α,
-        without prior.
+        How α is updated: by Newton steps to the maximum, or by at most 1,000 of the authors' steps
+        from the previous α, without prior.
     prior_weight : float, default=1.0
         n₀, the number of samples that the prior counts for. Only the exact update has a prior.
     logit_scale : float, default=30.0
@@ -101,17 +104,19 @@ def em_dirichlet(
     max_iter : int, default=20
         The largest number of iterations. All are done: there is no stopping rule.
     simplex : {"cosine", "given"}, default="cosine"
-        Whether to make the points of the simplex from features, or to use the features as they are: K probabilities per
-        sample, in the order of the classes.
+        Whether to make the points of the simplex from features, or to use the features as they are:
+        K probabilities per sample, in the order of the classes.
     scale : str or None, default="cl2"
         Feature transform; None uses the features as they are. It is not used for given points.
     with_objective : bool, default=False
-        Whether to record the objective after each iteration. Its terms are ``fit``, ``complexity`` and ``barrier``.
+        Whether to record the objective after each iteration.
+        Its terms are ``fit``, ``complexity`` and ``barrier``.
 
     Returns
     -------
     Solution
-        ``converged`` is False, as nothing is checked. ``prototypes`` [t, k, k] are the means of the distributions.
+        ``converged`` is False, as nothing is checked.
+        ``prototypes`` [t, k, k] are the means of the distributions.
 
     Notes
     -----
@@ -131,11 +136,12 @@ def em_dirichlet(
     exact, n₀ = 1         84.0, 88.8, 93.3    42.7, 44.7, 58.7
     ====================  ==================  ==================
 
-    Differs from the authors' code: λ does not depend on the true number of classes unless ``k_eff`` is given; with
-    ``m_step="authors"`` their stopping rule is applied per task, so that answers do not depend on the batch.
+    Differs from the authors' code: λ does not depend on the true number of classes unless ``k_eff``
+    is given; with ``m_step="authors"`` their stopping rule is applied per task, so that answers do
+    not depend on the batch.
 
-    Reference: Martin, Huang, Shakeri, Pesquet, Ben Ayed, "Transductive zero-shot and few-shot CLIP", CVPR 2024. Minka,
-    "Estimating a Dirichlet distribution", 2000.
+    Reference: Martin, Huang, Shakeri, Pesquet, Ben Ayed, "Transductive zero-shot and few-shot
+    CLIP", CVPR 2024. Minka, "Estimating a Dirichlet distribution", 2000.
 
     Examples
     --------
@@ -163,8 +169,8 @@ def hard_em_dirichlet(
 ) -> Solution:
     """Fit Dirichlet distributions to points of the simplex, each query in one class (Hard EM-Dirichlet).
 
-    As ``em_dirichlet``, without the term Σ u ln u (its ``barrier`` is 0): each u_q is one for the class of
-    the largest logit and zero for the others.
+    As ``em_dirichlet``, without the term Σ u ln u (its ``barrier`` is 0): each u_q is one for the
+    class of the largest logit and zero for the others.
 
     Parameters
     ----------
@@ -174,8 +180,9 @@ def hard_em_dirichlet(
     Returns
     -------
     Solution
-        Probabilities are those of the last softmax, before they are replaced by zeros and ones. ``converged`` is False,
-        as nothing is checked. ``prototypes`` [t, k, k] are the means of the distributions.
+        Probabilities are those of the last softmax, before they are replaced by zeros and
+        ones. ``converged`` is False, as nothing is checked. ``prototypes`` [t, k, k] are
+        the means of the distributions.
 
     Notes
     -----
@@ -189,9 +196,11 @@ def hard_em_dirichlet(
     exact, n₀ = 1         84.9, 88.0, 93.3    43.3, 40.0, 58.7
     ====================  ==================  ==================
 
-    Differs from the authors' code: as ``em_dirichlet``; and probabilities are returned, not zeros and ones.
+    Differs from the authors' code: as ``em_dirichlet``;
+    and probabilities are returned, not zeros and ones.
 
-    Reference: Martin, Huang, Shakeri, Pesquet, Ben Ayed, "Transductive zero-shot and few-shot CLIP", CVPR 2024.
+    Reference: Martin, Huang, Shakeri, Pesquet, Ben Ayed,
+    "Transductive zero-shot and few-shot CLIP", CVPR 2024.
 
     Examples
     --------
@@ -220,10 +229,11 @@ def _solve(tasks: Tasks, parameters: _Parameters) -> Solution:
     answers, alphas, terms = zip(*parts, strict=True)
     alpha = torch.cat(alphas)
     objective = {name: torch.cat([part[name] for part in terms]) for name in terms[0]}
-    answer, means = (
-        torch.cat(answers).to(tasks.dtype),
-        lambda: (alpha / alpha.sum(-1, keepdim=True)).to(tasks.dtype),
-    )
+    answer = torch.cat(answers).to(tasks.dtype)
+
+    def means() -> Tensor:
+        return (alpha / alpha.sum(-1, keepdim=True)).to(tasks.dtype)
+
     return Solution(answer, parameters.max_iter, False, means, objective_parts=objective)
 
 
@@ -234,18 +244,15 @@ def _solve_block(
     support, query = _points(tasks, parameters)
     exact = parameters.m_step == "exact"
     prior = parameters.prior_weight if exact else 0.0
-    n_classes, labels = (
-        tasks.n_classes,
-        one_hot(tasks.support_labels, tasks.n_classes, support.dtype),
-    )
+    n_classes = tasks.n_classes
+    labels = one_hot(tasks.support_labels, tasks.n_classes, support.dtype)
     # Log-likelihoods are small differences of sums of up to 1e6, so that they are computed in float64.
     logs = (query + _EPS).log_().double()  # [t, q, j]
     uniform = float(
         torch.digamma(torch.tensor(1.0)) - torch.digamma(torch.tensor(float(n_classes)))
     )
-    sums = (
-        labels.mT @ (support + _EPS).log_()
-    ).double() + prior * uniform  # [t, k, j] of the support and the prior
+    # [t, k, j] of the support and the prior
+    sums = (labels.mT @ (support + _EPS).log_()).double() + prior * uniform
     counts = column_sums(labels).double() + prior  # [t, k]
     u = query.double()
     alpha = None if exact else torch.ones_like(sums)
@@ -296,7 +303,8 @@ def _check_points(tasks: Tasks) -> None:
         bad = ((points.sum(-1) - 1).abs() > _ROW_SUMS) | (points < 0).any(-1)
         if bool(bad.any()):
             task, row = bad.nonzero()[0].tolist()
-            total, least = float(points[task, row].sum()), float(points[task, row].min())
+            total = float(points[task, row].sum())
+            least = float(points[task, row].min())
             found = f"row {row} of the {name} of task {task} has a sum of {total:.4g} and a value of {least:.4g}"
             raise InputError(f"simplex='given' needs probabilities that sum to one; {found}.")
 

@@ -1,4 +1,6 @@
-"""Baseline and Baseline++: fine-tune a classifier on the support (Chen et al., ICLR 2019). No transduction."""
+"""Baseline and Baseline++: fine-tune a classifier on the support
+(Chen et al., ICLR 2019). No transduction.
+"""
 
 from collections.abc import Callable
 from functools import partial
@@ -42,12 +44,14 @@ def baseline(
     with_objective : bool, default=False
         Whether to record the objective after each iteration. It is the training loss.
     prepared : Prepared or None, default=None
-        What ``prepare_baseline`` returned for the same support and parameters; None trains the classifier.
+        What ``prepare_baseline`` returned for the same support and parameters;
+        None trains the classifier.
 
     Returns
     -------
     Solution
-        ``prototypes`` are the trained weight vectors. ``converged`` is False, as nothing is checked.
+        ``prototypes`` are the trained weight vectors.
+        ``converged`` is False, as nothing is checked.
 
     Notes
     -----
@@ -63,7 +67,15 @@ def baseline(
     >>> baseline(tasks).labels.tolist()
     [[0, 1]]
     """
-    return _solve(tasks, Euclidean(logit_scale), lr, max_iter, scale, with_objective, prepared)
+    return _solve(
+        tasks,
+        Euclidean(logit_scale),
+        prepared,
+        lr=lr,
+        max_iter=max_iter,
+        scale=scale,
+        with_objective=with_objective,
+    )
 
 
 @described_as(baseline)
@@ -88,14 +100,17 @@ def baseline_pp(
     logit_scale : float, default=15.0
         τ, which multiplies the logits before a softmax. The logits are cosines.
     scale : str or None, default="l2"
-        Feature transform; None uses the features as they are. They are divided by their norms afterwards.
+        Feature transform; None uses the features as they are.
+        They are divided by their norms afterwards.
     prepared : Prepared or None, default=None
-        What ``prepare_baseline_pp`` returned for the same support and parameters; None trains the classifier.
+        What ``prepare_baseline_pp`` returned for the same support and parameters;
+        None trains the classifier.
 
     Returns
     -------
     Solution
-        ``prototypes`` are the trained weight vectors. ``converged`` is False, as nothing is checked.
+        ``prototypes`` are the trained weight vectors.
+        ``converged`` is False, as nothing is checked.
 
     Notes
     -----
@@ -110,7 +125,15 @@ def baseline_pp(
     >>> baseline_pp(tasks).labels.tolist()
     [[0, 1]]
     """
-    return _solve(tasks, Cosine(logit_scale), lr, max_iter, scale, with_objective, prepared)
+    return _solve(
+        tasks,
+        Cosine(logit_scale),
+        prepared,
+        lr=lr,
+        max_iter=max_iter,
+        scale=scale,
+        with_objective=with_objective,
+    )
 
 
 def prepare_baseline(
@@ -137,7 +160,8 @@ def prepare_baseline(
     Returns
     -------
     Prepared or None
-        For the parameter ``prepared`` of these; None when the feature transform depends on the queries.
+        For the parameter ``prepared`` of these;
+        None when the feature transform depends on the queries.
 
     Examples
     --------
@@ -148,7 +172,13 @@ def prepare_baseline(
     if scale in QUERY_DEPENDENT | JOINT:
         return None
     classifier = head(logit_scale)
-    return _train(_transformed(tasks, classifier, scale), classifier, lr, max_iter, with_objective)
+    return _train(
+        _transformed(tasks, classifier, scale),
+        classifier,
+        lr=lr,
+        max_iter=max_iter,
+        with_objective=with_objective,
+    )
 
 
 prepare_baseline_pp = partial(prepare_baseline, head=Cosine)
@@ -157,19 +187,23 @@ prepare_baseline_pp = partial(prepare_baseline, head=Cosine)
 def _transformed(tasks: Tasks, head: Head, scale: str | None) -> Tasks:
     """The transformed tasks; for cosines, with features of norm 1."""
     tasks = transform(tasks, scale)
-    return (
-        transform(tasks, "l2")
-        if isinstance(head, Cosine) and scale not in ("l2", "cl2", "power")
-        else tasks
-    )
+    if isinstance(head, Cosine) and scale not in ("l2", "cl2", "power"):
+        return transform(tasks, "l2")
+    return tasks
 
 
-def _train(tasks: Tasks, head: Head, lr: float, max_iter: int, with_objective: bool) -> Prepared:
+def _train(tasks: Tasks, head: Head, *, lr: float, max_iter: int, with_objective: bool) -> Prepared:
     """Fit the classifier to the support of transformed tasks, once when they share it."""
     trained = tasks[:1] if tasks.shared_support and tasks.factor is None else tasks
-    start, loss = prototypes(trained), Information((1.0, 0.0, 0.0))
     w, terms = descend(
-        trained.support, trained.support_labels, start, head, loss, lr, max_iter, with_objective
+        trained.support,
+        trained.support_labels,
+        prototypes(trained),
+        head,
+        Information((1.0, 0.0, 0.0)),
+        lr=lr,
+        max_iter=max_iter,
+        trace=with_objective,
     )
     return Prepared(w, terms.parts.get("cross_entropy"))
 
@@ -177,15 +211,18 @@ def _train(tasks: Tasks, head: Head, lr: float, max_iter: int, with_objective: b
 def _solve(
     tasks: Tasks,
     head: Head,
+    prepared: Prepared | None,
+    *,
     lr: float,
     max_iter: int,
     scale: str | None,
-    trace: bool,
-    prepared: Prepared | None,
+    with_objective: bool,
 ) -> Solution:
     """Label the queries by a classifier that is trained now unless it is prepared."""
     tasks = _transformed(tasks, head, scale)
-    trained = _train(tasks, head, lr, max_iter, trace) if prepared is None else prepared
+    trained = prepared
+    if trained is None:
+        trained = _train(tasks, head, lr=lr, max_iter=max_iter, with_objective=with_objective)
     w = trained.prototypes.expand(tasks.n_tasks, -1, -1)
     objective = None if trained.objective is None else trained.objective.expand(tasks.n_tasks, -1)
     return Solution(head.logits(tasks.query, w).softmax(-1), max_iter, False, lambda: w, objective)

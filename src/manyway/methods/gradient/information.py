@@ -1,17 +1,20 @@
-"""The linear classifiers that Baseline, TIM and α-TIM train, and the loss that they minimise by steps of Adam.
+"""The linear classifiers that Baseline, TIM and α-TIM train, and
+the loss that they minimise by steps of Adam.
 
-A classifier has one weight vector per class, w [t, k, d]. With P = softmax(logits) and π = mean_q P_q, a task's loss is
+A classifier has one weight vector per class, w [t, k, d].
+With P = softmax(logits) and π = mean_q P_q, a task's loss is
 
     λ₁ · mean_s −ln P_{s, y_s}  −  λ₂ · H_a(π)  +  λ₃ · mean_q H_b(P_q),     H_a(p) = (1 − Σ p^a) / (a − 1),
 
-where H_1 is Shannon's entropy. Its derivative with respect to the logits is P − y on the support (times λ₁/|S|), and
-P ∘ (g − ⟨P, g⟩) on the queries (times 1/|Q|), where g is the loss's derivative in P up to a constant.
+where H_1 is Shannon's entropy. Its derivative with respect to the logits is P − y on the support
+(times λ₁/|S|), and P ∘ (g − ⟨P, g⟩) on the queries (times 1/|Q|), where g is the loss's derivative
+in P up to a constant.
 """
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 from math import sqrt
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 import torch
 from torch import Tensor
@@ -64,10 +67,10 @@ class Cosine:
 
     def pull_back(self, slopes: Tensor, samples: Tensor, w: Tensor) -> Tensor:
         norms = _norms(w)
-        pull, direction = slopes.mT @ samples, w / norms
-        along = (pull * direction).sum(
-            -1, keepdim=True
-        )  # a cosine does not depend on the length of w
+        pull = slopes.mT @ samples
+        direction = w / norms
+        # a cosine does not depend on the length of w
+        along = (pull * direction).sum(-1, keepdim=True)
         return pull.addcmul_(direction, along, value=-1).mul_(self.logit_scale / norms)
 
 
@@ -76,24 +79,38 @@ def _norms(w: Tensor) -> Tensor:
 
 
 def flipped(w: Tensor) -> Tensor:
-    """[t, d, k] the transpose of w. On a CPU a copy costs less than a product with a transposed view."""
+    """[t, d, k] the transpose of w. On a CPU a copy costs less than a product
+    with a transposed view.
+    """
     return w.mT if w.is_cuda else w.mT.contiguous()
 
 
-def adam_step(
-    parameters: Tensor, mean: Tensor, square: Tensor, gradient: Tensor, step: int, lr: float
-) -> tuple[Tensor, Tensor, Tensor]:
-    """Take step number ``step`` (from 1) of Adam: the new parameters, and running means of the gradient and its square.
+class Adam(NamedTuple):
+    """Parameters that Adam moves, with its running means of the gradient and of its square.
 
-    Adam (Kingma and Ba, 2015) moves every coordinate on its own. A batch of tasks moves as each would alone; the path
-    depends on the coordinate system, so it cannot be computed in a rotated or reduced feature space. The bias
-    corrections are folded into the two constants, which saves passes over memory.
+    Adam (Kingma and Ba, 2015) moves every coordinate on its own. A batch of tasks moves as each
+    would alone; the path depends on the coordinate system, so it cannot be computed in a
+    rotated or reduced feature space.
     """
-    mean = mean.lerp(gradient, 1 - DECAY)
-    square = (square * SQUARE_DECAY).addcmul_(gradient, gradient, value=1 - SQUARE_DECAY)
-    root = sqrt(1 - SQUARE_DECAY**step)
-    size = lr * root / (1 - DECAY**step)
-    return parameters.addcdiv(mean, square.sqrt().add_(EPS * root), value=-size), mean, square
+
+    parameters: Tensor
+    mean: Tensor
+    square: Tensor
+
+    @staticmethod
+    def start(parameters: Tensor) -> "Adam":
+        """Before the first step."""
+        return Adam(parameters, torch.zeros_like(parameters), torch.zeros_like(parameters))
+
+    def step(self, gradient: Tensor, number: int, lr: float) -> "Adam":
+        """Take step ``number`` (from 1)."""
+        mean = self.mean.lerp(gradient, 1 - DECAY)
+        square = (self.square * SQUARE_DECAY).addcmul_(gradient, gradient, value=1 - SQUARE_DECAY)
+        # The bias corrections are folded into two constants, which saves passes over memory.
+        root = sqrt(1 - SQUARE_DECAY**number)
+        size = lr * root / (1 - DECAY**number)
+        moved = self.parameters.addcdiv(mean, square.sqrt().add_(EPS * root), value=-size)
+        return Adam(moved, mean, square)
 
 
 @dataclass(frozen=True)
@@ -112,9 +129,11 @@ class Information:
 
     def slopes(self, logits: Tensor, labels: Tensor) -> Tensor:
         """[t, n, k] derivatives in the logits; the first rows are those of the support."""
-        n_support, n_query = labels.shape[1], logits.shape[1] - labels.shape[1]
+        n_support = labels.shape[1]
+        n_query = logits.shape[1] - labels.shape[1]
         slopes = torch.empty_like(logits)
-        support, query = slopes[:, :n_support], slopes[:, n_support:]
+        support = slopes[:, :n_support]
+        query = slopes[:, n_support:]
         torch.softmax(logits[:, :n_support], -1, out=support)
         support.scatter_add_(
             -1, labels.unsqueeze(-1), logits.new_full((1, 1, 1), -1.0).expand(*labels.shape, 1)
@@ -138,7 +157,8 @@ class Information:
         """[3, t] the terms of the loss, weighted and signed, so that their sum is the loss."""
         n_support = labels.shape[1]
         log_p = logits.log_softmax(-1)
-        support, query = log_p[:, :n_support], log_p[:, n_support:]
+        support = log_p[:, :n_support]
+        query = log_p[:, n_support:]
         cross_entropy = -support.gather(-1, labels.unsqueeze(-1)).mean((1, 2))
         marginal = conditional = torch.zeros_like(cross_entropy)
         if query.shape[1]:
@@ -173,18 +193,19 @@ def descend(
     start: Tensor,
     head: Head,
     loss: Information,
+    *,
     lr: float,
     max_iter: int,
     trace: bool,
 ) -> tuple[Tensor, Recorder]:
     """Minimise a loss over the weights of a classifier by ``max_iter`` steps of Adam.
 
-    ``samples`` [t, n, d] are the support, followed by the queries if the loss has terms for them; ``labels`` [t, s] are
-    those of the support, and ``start`` [t, k, d] the first weights. Returns the last weights [t, k, d] and, with
-    ``trace``, the terms of the loss after each step.
+    ``samples`` [t, n, d] are the support, followed by the queries if the loss has terms for them;
+    ``labels`` [t, s] are those of the support, and ``start`` [t, k, d] the first weights. Returns
+    the last weights [t, k, d] and, with ``trace``, the terms of the loss after each step.
 
-    On a GPU the products of a step are computed in TF32 or float16, which have the same number of digits; this does not
-    change the accuracy on real features.
+    On a GPU the products of a step are computed in TF32 or float16, which have the same number of
+    digits; this does not change the accuracy on real features.
     """
     if not trace and halves_fused(samples) and isinstance(head, Euclidean):
         from manyway.methods.gradient import kernel
@@ -194,17 +215,16 @@ def descend(
         if in_range and kernel.fits(start.shape[1], samples.shape[1] - labels.shape[1]):
             parameters = ((loss.weights, loss.alphas), head.logit_scale, lr, max_iter)
             return kernel.descend(samples, labels, start, *parameters), Recorder(TERMS)
-    w, mean, square = start, torch.zeros_like(start), torch.zeros_like(start)
+    adam = Adam.start(start)
     terms = Recorder(TERMS)
     with tensor_cores(samples), threads_for(samples.shape[1] * start.shape[1]):
         for step in range(1, max_iter + 1):
-            logits = head.logits(samples, w)
+            logits = head.logits(samples, adam.parameters)
             if trace and step > 1:
                 terms.add(loss.terms(logits, labels))
             slopes = loss.slopes(logits, labels)
-            w, mean, square = adam_step(
-                w, mean, square, head.pull_back(slopes, samples, w), step, lr
-            )
+            gradient = head.pull_back(slopes, samples, adam.parameters)
+            adam = adam.step(gradient, step, lr)
     if trace:
-        terms.add(loss.terms(head.logits(samples, w), labels))
-    return w, terms
+        terms.add(loss.terms(head.logits(samples, adam.parameters), labels))
+    return adam.parameters, terms

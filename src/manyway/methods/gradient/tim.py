@@ -1,4 +1,6 @@
-"""TIM, TIM-ADM and α-TIM: transductive information maximisation (Boudiaf et al., 2020; Veilleux et al., 2021)."""
+"""TIM, TIM-ADM and α-TIM: transductive information maximisation (Boudiaf et al., 2020;
+Veilleux et al., 2021).
+"""
 
 from collections.abc import Sequence
 
@@ -34,7 +36,8 @@ def tim(
     tasks : Tasks
         The tasks to solve.
     weights : sequence of three floats, default=(1.0, 0.3, 1.0)
-        λ₁, λ₂, λ₃: the weights of the support's cross-entropy, the marginal and the conditional entropy.
+        λ₁, λ₂, λ₃: the weights of the support's cross-entropy,
+        the marginal and the conditional entropy.
     logit_scale : float, default=15.0
         τ, which multiplies the logits before a softmax. The logits are −½ squared distances.
     lr : float, default=1e-4
@@ -44,8 +47,8 @@ def tim(
     scale : str or None, default="l2"
         Feature transform; None uses the features as they are.
     with_objective : bool, default=False
-        Whether to record the objective after each iteration. It is the loss, with the terms ``cross_entropy``,
-        ``marginal`` and ``conditional``, weighted and signed.
+        Whether to record the objective after each iteration. It is the loss, with the terms
+        ``cross_entropy``, ``marginal`` and ``conditional``, weighted and signed.
 
     Returns
     -------
@@ -57,12 +60,13 @@ def tim(
     The marginal term favours equal proportions of all K classes. This is right when all classes occur, and harmful when
     few of them occur.
 
-    The defaults are those of the PADDLE paper's experiments; the authors of TIM use weights (0.1, 1, 0.1) and 1000
-    steps. Differs from the authors' code: the gradient is written out (and tested against autograd) and takes support
-    and queries in one product; logarithms are exact log-softmaxes, without 1e-12 inside.
+    The defaults are those of the PADDLE paper's experiments; the authors of TIM use weights (0.1,
+    1, 0.1) and 1000 steps. Differs from the authors' code: the gradient is written out (and tested
+    against autograd) and takes support and queries in one product; logarithms are exact
+    log-softmaxes, without 1e-12 inside.
 
-    Reference: Boudiaf, Masud, Rony, Dolz, Piantanida, Ben Ayed, "Transductive information maximization for few-shot
-    learning", NeurIPS 2020.
+    Reference: Boudiaf, Masud, Rony, Dolz, Piantanida, Ben Ayed, "Transductive information
+    maximization for few-shot learning", NeurIPS 2020.
 
     Examples
     --------
@@ -71,25 +75,39 @@ def tim(
     [[0, 1]]
     """
     return maximise_information(
-        tasks, Information(weights), logit_scale, lr, max_iter, scale, with_objective
+        tasks,
+        Information(weights),
+        logit_scale=logit_scale,
+        lr=lr,
+        max_iter=max_iter,
+        scale=scale,
+        with_objective=with_objective,
     )
 
 
 def maximise_information(
     tasks: Tasks,
     loss: Information,
+    *,
     logit_scale: float,
     lr: float,
     max_iter: int,
     scale: str | None,
-    trace: bool,
+    with_objective: bool,
 ) -> Solution:
     """Run TIM with the entropies of ``loss``; the parameters are those of ``tim``."""
     tasks = transform(tasks, scale)
     head = Euclidean(logit_scale)
     samples = torch.cat([tasks.support, tasks.query], dim=1)
     w, terms = descend(
-        samples, tasks.support_labels, prototypes(tasks), head, loss, lr, max_iter, trace
+        samples,
+        tasks.support_labels,
+        prototypes(tasks),
+        head,
+        loss,
+        lr=lr,
+        max_iter=max_iter,
+        trace=with_objective,
     )
     probabilities = head.logits(samples[:, tasks.n_support :], w).softmax(-1)
     return Solution(probabilities, max_iter, False, lambda: w, objective_parts=terms.parts)
@@ -109,8 +127,8 @@ def alpha_tim(
 ) -> Solution:
     """TIM with α-entropies, which tolerate unequal class proportions.
 
-    With P_n = softmax_k(−½ τ ‖w_k − z_n‖²), π = mean_q P_q and H_α(p) = (1 − Σ p^α)/(α − 1), minimises over the
-    prototypes w
+    With P_n = softmax_k(−½ τ ‖w_k − z_n‖²), π = mean_q P_q and H_α(p) = (1 − Σ p^α)/(α − 1),
+    minimises over the prototypes w
 
         λ₁ · mean_s −ln P_{s, y_s}  −  λ₂ · H_a(π)  +  λ₃ · mean_q H_b(P_q)
 
@@ -133,13 +151,14 @@ def alpha_tim(
     The slope of H_a vanishes at a proportion of 0 (as π^(a−1)), where that of Shannon's entropy is infinite: an absent
     class need not receive queries. With ``alphas=(1, 1)`` this is TIM.
 
-    The defaults are those of the PADDLE paper's experiments; the authors of α-TIM use alphas (2, 2) with 1 shot and
-    (7, 7) above. The support's term is Shannon's cross-entropy in both. Differs from the authors' code: the gradient is
-    written out (and tested against autograd) and takes support and queries in one product; logarithms are exact
-    log-softmaxes, without 1e-12 inside; the α-cross-entropy, which no reported experiment uses, is left out.
+    The defaults are those of the PADDLE paper's experiments; the authors of α-TIM use alphas (2, 2)
+    with 1 shot and (7, 7) above. The support's term is Shannon's cross-entropy in both. Differs
+    from the authors' code: the gradient is written out (and tested against autograd) and takes
+    support and queries in one product; logarithms are exact log-softmaxes, without 1e-12 inside;
+    the α-cross-entropy, which no reported experiment uses, is left out.
 
-    Reference: Veilleux, Boudiaf, Piantanida, Ben Ayed, "Realistic evaluation of transductive few-shot learning",
-    NeurIPS 2021.
+    Reference: Veilleux, Boudiaf, Piantanida, Ben Ayed,
+    "Realistic evaluation of transductive few-shot learning", NeurIPS 2021.
 
     Examples
     --------
@@ -148,7 +167,13 @@ def alpha_tim(
     [[0, 0]]
     """
     return maximise_information(
-        tasks, Information(weights, alphas), logit_scale, lr, max_iter, scale, with_objective
+        tasks,
+        Information(weights, alphas),
+        logit_scale=logit_scale,
+        lr=lr,
+        max_iter=max_iter,
+        scale=scale,
+        with_objective=with_objective,
     )
 
 
@@ -195,10 +220,11 @@ def tim_adm(
     paper does not report TIM-ADM; the defaults are its authors'. They favour equal proportions of all K classes more
     strongly than those of ``tim``.
 
-    Differs from the authors' code: v is computed from logarithms; support and queries are multiplied in one product.
+    Differs from the authors' code: v is computed from logarithms;
+    support and queries are multiplied in one product.
 
-    Reference: Boudiaf, Masud, Rony, Dolz, Piantanida, Ben Ayed, "Transductive information maximization for few-shot
-    learning", NeurIPS 2020.
+    Reference: Boudiaf, Masud, Rony, Dolz, Piantanida, Ben Ayed, "Transductive information
+    maximization for few-shot learning", NeurIPS 2020.
 
     Examples
     --------
@@ -206,19 +232,21 @@ def tim_adm(
     >>> tim_adm(tasks).labels.tolist()
     [[0, 1]]
     """
-    loss, head = Information(weights), Euclidean(logit_scale)
+    loss = Information(weights)
+    head = Euclidean(logit_scale)
     tasks = transform(tasks, scale)
-    n_support, n_query, labels = tasks.n_support, tasks.n_query, tasks.support_labels
+    n_support = tasks.n_support
+    n_query = tasks.n_query
+    labels = tasks.support_labels
     samples = torch.cat([tasks.support, tasks.query], dim=1)
     w = prototypes(tasks)
     targets = samples.new_empty(*samples.shape[:2], tasks.n_classes)  # a [t, n, k]
     targets[:, :n_support] = one_hot(labels, tasks.n_classes, tasks.dtype)
     coefficients = samples.new_empty(1, samples.shape[1], 1)  # c
-    coefficients[:, :n_support], coefficients[:, n_support:] = (
-        weights[0] / n_support,
-        (1 + weights[2]) / n_query,
-    )
-    recorder, logits = Recorder(TERMS), head.logits(samples, w)
+    coefficients[:, :n_support] = weights[0] / n_support
+    coefficients[:, n_support:] = (1 + weights[2]) / n_query
+    recorder = Recorder(TERMS)
+    logits = head.logits(samples, w)
     for _ in range(max_iter):
         targets[:, n_support:] = _auxiliary(logits[:, n_support:], weights[1], weights[2])
         # The update minus w is Σ c (a − P)(z − w) / Σ c a.

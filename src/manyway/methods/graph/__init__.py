@@ -1,1 +1,3 @@
-"""Methods on a graph of nearest queries, made for embeddings of class names: StatA, MOON, TransCLIP, ZLaP."""
+"""Methods on a graph of nearest queries, made for embeddings of class names:
+StatA, MOON, TransCLIP, ZLaP.
+"""

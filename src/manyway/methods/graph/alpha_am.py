@@ -1,9 +1,11 @@
-"""α-AM: label propagation over a graph of centroids, support and queries that is trained (Lazarou et al., 2024).
+"""α-AM: label propagation over a graph of centroids,
+support and queries that is trained (Lazarou et al., 2024).
 
-The nodes are K centroids and n samples: the support, then the queries. Centroids choose no neighbours, so that no edge
-joins two of them, and they can be eliminated from the linear system: with S the samples' part of the normalised graph,
-C [n, k] its edges from samples to centroids and D [k, n] those back, the propagated labels of the samples are
-(I − α S − α² C D)⁻¹ α C. Only K columns are solved for, and K more for the gradient, which is written out.
+The nodes are K centroids and n samples: the support, then the queries. Centroids choose no
+neighbours, so that no edge joins two of them, and they can be eliminated from the linear system:
+with S the samples' part of the normalised graph, C [n, k] its edges from samples to centroids and D
+[k, n] those back, the propagated labels of the samples are (I − α S − α² C D)⁻¹ α C. Only K columns
+are solved for, and K more for the gradient, which is written out.
 """
 
 from collections.abc import Sequence
@@ -25,7 +27,7 @@ from manyway.core import (
 )
 from manyway.errors import InputError
 from manyway.methods.calibration.scaling import transform
-from manyway.methods.gradient.information import TERMS, Information, adam_step
+from manyway.methods.gradient.information import TERMS, Adam, Information
 
 _EPS = 1e-12  # added to degrees
 _MOST_DOUBLED = 2048  # the largest system that is solved by products on a GPU
@@ -47,9 +49,10 @@ def alpha_am(
 ) -> Solution:
     """Train a graph of centroids and samples so that labels that spread over it are right and certain.
 
-    With distances D of all centroids, support samples and queries, divided by their standard deviation, each sample
-    keeps its n largest affinities A_ij = exp(−G_ij D_ij) to other nodes. The graph is W = B ∘ (A + Aᵀ)/2, normalised to
-    L_ij = W_ij / √(r_i r_j) with its row sums r. Labels spread from the centroids, whose rows of Y are the identity:
+    With distances D of all centroids, support samples and queries, divided by their standard
+    deviation, each sample keeps its n largest affinities A_ij = exp(−G_ij D_ij) to other nodes. The
+    graph is W = B ∘ (A + Aᵀ)/2, normalised to L_ij = W_ij / √(r_i r_j) with its row sums r. Labels
+    spread from the centroids, whose rows of Y are the identity:
 
         F = τ (I − α L)⁻¹ Y,      P = softmax_k(F).
 
@@ -64,15 +67,18 @@ def alpha_am(
     tasks : Tasks
         The tasks to solve.
     alpha : float or None, default=None
-        α, how far labels spread: at least 0 and below 1. None: 0.8 with one example per class, 0.9 with more.
+        α, how far labels spread: at least 0 and below 1. None:
+        0.8 with one example per class, 0.9 with more.
     n_neighbors : int or None, default=None
-        n, the number of nearest other queries that a query has edges to. Support samples have edges to as many, and
-        centroids and support samples are among those to choose from. None: 20 with one example per class, 10 with more.
+        n, the number of nearest other queries that a query has edges to. Support samples have edges
+        to as many, and centroids and support samples are among those to choose from. None: 20 with
+        one example per class, 10 with more.
     weights : sequence of three floats, default=(1.0, 1.0, 1.0)
-        λ₁, λ₂, λ₃: the weights of the support's cross-entropy, the marginal and the conditional entropy.
+        λ₁, λ₂, λ₃: the weights of the support's cross-entropy,
+        the marginal and the conditional entropy.
     alphas : sequence of two floats or None, default=None
-        a and b, the orders of the marginal and of the conditional entropy; 1 is Shannon's entropy. None: 2 with one
-        example per class, 5 with more.
+        a and b, the orders of the marginal and of the conditional entropy; 1 is Shannon's entropy.
+        None: 2 with one example per class, 5 with more.
     logit_scale : float, default=15.0
         τ, which multiplies the logits before a softmax. The logits are propagated labels.
     lr : float, default=1e-4
@@ -80,12 +86,13 @@ def alpha_am(
     max_iter : int, default=1000
         The largest number of iterations. All are done: there is no stopping rule.
     root : bool, default=True
-        Whether to replace features by their signed roots, divided by their norm, before the feature transform.
+        Whether to replace features by their signed roots, divided by their norm,
+        before the feature transform.
     scale : str or None, default="tcl2"
         Feature transform; None uses the features as they are.
     with_objective : bool, default=False
-        Whether to record the objective after each iteration. It is the loss, with the terms ``cross_entropy``,
-        ``marginal`` and ``conditional``, weighted and signed.
+        Whether to record the objective after each iteration. It is the loss, with the terms
+        ``cross_entropy``, ``marginal`` and ``conditional``, weighted and signed.
 
     Returns
     -------
@@ -97,16 +104,18 @@ def alpha_am(
     It reads nothing but support and queries. The answer is that of the last iteration, before its step of Adam, as in
     the authors' code.
 
-    The constants with one and with five and more examples are the authors', who set them in code by the number of
-    shots. Their code has none for two to four: a = 1 stays in the formula of H_a, which is 0/0, and all answers are
-    NaN. Here these have the constants of five. ``alphas=(1, 1)`` is Shannon's entropy, the limit that the formula
-    misses. ``root=False, scale="l2"`` is the authors' setting without their preprocessing, which their command line
-    cannot choose.
+    The constants with one and with five and more examples are the authors', who set them in code by
+    the number of shots. Their code has none for two to four: a = 1 stays in the formula of H_a,
+    which is 0/0, and all answers are NaN. Here these have the constants of five. ``alphas=(1, 1)``
+    is Shannon's entropy, the limit that the formula misses. ``root=False, scale="l2"`` is the
+    authors' setting without their preprocessing, which their command line cannot choose.
 
-    Differs from the authors' code: it inverts a matrix over all nodes; here the centroids are eliminated and K columns
-    solved for. Gradients are written out (and tested against autograd). Logarithms are exact, without 1e-12 inside.
+    Differs from the authors' code: it inverts a matrix over all nodes; here the centroids are
+    eliminated and K columns solved for. Gradients are written out (and tested against autograd).
+    Logarithms are exact, without 1e-12 inside.
 
-    Reference: Lazarou, Avrithis, Stathaki, "Adaptive manifold for imbalanced transductive few-shot learning", WACV
+    Reference: Lazarou, Avrithis, Stathaki,
+    "Adaptive manifold for imbalanced transductive few-shot learning", WACV
     2024.
 
     Examples
@@ -196,8 +205,7 @@ class _Training(NamedTuple):
             samples, tasks.support_labels, _distances(samples, samples), neighbors, self.alpha
         )
         trained = self._start(prototypes(tasks), samples.shape[1])
-        means = [torch.zeros_like(part) for part in trained]
-        squares = [torch.zeros_like(part) for part in trained]
+        adams = [Adam.start(part) for part in trained]
         recorder = Recorder(TERMS)
         for step in range(1, self.max_iter + 1):
             graph = _Graph.of(trained, fixed)
@@ -209,13 +217,10 @@ class _Training(NamedTuple):
             slopes = graph.pull_back(
                 self.loss.slopes(logits, fixed.labels) * self.logit_scale, trained, fixed
             )
-            moved = []
-            for i, (part, slope) in enumerate(zip(trained, slopes, strict=True)):
-                part, means[i], squares[i] = adam_step(
-                    part, means[i], squares[i], slope, step=step, lr=self.lr
-                )
-                moved.append(part)
-            trained = _Trained(*moved)
+            adams = [
+                adam.step(slope, step, self.lr) for adam, slope in zip(adams, slopes, strict=True)
+            ]
+            trained = _Trained(*(adam.parameters for adam in adams))
         return _Ended(logits[:, tasks.n_support :], trained.centres, recorder.parts)
 
     def _start(self, centres: Tensor, n_samples: int) -> _Trained:
@@ -241,7 +246,9 @@ class _Spread(NamedTuple):
         n_pairs = (centres.shape[1] + fixed.samples.shape[1]) ** 2
 
         def total(samples: Tensor, between: Tensor, centres: Tensor) -> Tensor:
-            """[t, 1, 1] the sum over the matrix of all nodes, which has each pair of sample and centroid twice."""
+            """[t, 1, 1] the sum over the matrix of all nodes,
+            which has each pair of sample and centroid twice.
+            """
             return _sum(samples) + 2 * _sum(between) + _sum(centres)
 
         parts = (fixed.distances, to_centres, among_centres)
@@ -273,7 +280,8 @@ class _Graph(NamedTuple):
         affinities[..., n_classes:].diagonal(dim1=1, dim2=2).zero_()
         kept = affinities.topk(fixed.n_neighbors, -1)
         affinities = torch.zeros_like(affinities).scatter_(-1, kept.indices, kept.values)
-        to_centres, among = affinities[..., :n_classes], affinities[..., n_classes:]
+        to_centres = affinities[..., :n_classes]
+        among = affinities[..., n_classes:]
         edges = torch.cat([to_centres, among + among.mT], -1) / 2
         rows = trained.weights * edges
         back = trained.back * edges[..., :n_classes]
@@ -297,7 +305,9 @@ class _Graph(NamedTuple):
         )
 
     def pull_back(self, slopes: Tensor, trained: _Trained, fixed: _Fixed) -> _Trained:
-        """The gradient in all that is trained, from the derivatives in the propagated labels [t, n, k]."""
+        """The gradient in all that is trained, from the derivatives in the
+        propagated labels [t, n, k].
+        """
         n_classes = slopes.shape[-1]
         of_rows, of_back = self._normalised_slopes(slopes, fixed.alpha)
         of_edges = of_rows * trained.weights
@@ -314,7 +324,9 @@ class _Graph(NamedTuple):
         )
 
     def _normalised_slopes(self, slopes: Tensor, alpha: float) -> tuple[Tensor, Tensor]:
-        """Derivatives in W: the rows of the samples [t, n, k + n], those of the centroids, transposed [t, n, k]."""
+        """Derivatives in W: the rows of the samples [t, n, k + n], those of the centroids,
+        transposed [t, n, k].
+        """
         n_classes = slopes.shape[-1]
         adjoint = self.system.solve(slopes, adjoint=True) * alpha
         to_centres = self.rows[..., :n_classes]
@@ -337,7 +349,9 @@ class _Graph(NamedTuple):
         return of_rows, of_back
 
     def _centre_slopes(self, of_scaled: Tensor, centres: Tensor, fixed: _Fixed) -> Tensor:
-        """[t, k, d] derivatives in the centroids, from those in the scaled distances [t, n, k + n]."""
+        """[t, k, d] derivatives in the centroids,
+        from those in the scaled distances [t, n, k + n].
+        """
         found = self.distances
         of_deviation = -(of_scaled * self.scaled).sum((1, 2), keepdim=True) / found.deviation
         per_distance = of_deviation / ((found.n_pairs - 1) * found.deviation)
@@ -352,8 +366,8 @@ class _Graph(NamedTuple):
 class _System(NamedTuple):
     """I − M with M = α S + α² C D, to be solved for several columns, and its transpose for others.
 
-    On a GPU small systems are solved by products alone, which take far less time than a factorisation: (I − M)⁻¹ =
-    (I + M)(I + M²)(I + M⁴)…, and no eigenvalue of M is above α.
+    On a GPU small systems are solved by products alone, which take far less time than a
+    factorisation: (I − M)⁻¹ = (I + M)(I + M²)(I + M⁴)…, and no eigenvalue of M is above α.
     """
 
     factors: Tensor | None  # [t, n, n] LU of I − M

@@ -1,4 +1,5 @@
-"""StatA and MOON: classes that stay near their anchors as far as few queries support them (Zanella et al., 2025).
+"""StatA and MOON: classes that stay near their anchors as far as few queries support them
+(Zanella et al., 2025).
 
 StatA has Gaussian classes, MOON von Mises-Fisher ones.
 """
@@ -29,23 +30,23 @@ def stata(
 ) -> Solution:
     """Gaussian classes, held at their class vectors by statistical anchors, smoothed over nearest queries.
 
-    With class vectors w_k of length one and ŷ = softmax_k(τ x·w_k), each class is a Gaussian with mean μ_k and diagonal
-    variances Σ_k. They start at w_k and Σ⁰_d = (1/|Q|) Σ_qk ŷ_qk (x_qd − w_kd)². Then ``max_iter`` times, and the first
-    step once more at the end:
+    With class vectors w_k of length one and ŷ = softmax_k(τ x·w_k), each class is a Gaussian with
+    mean μ_k and diagonal variances Σ_k. They start at w_k and Σ⁰_d = (1/|Q|) Σ_qk ŷ_qk (x_qd −
+    w_kd)². Then ``max_iter`` times, and the first step once more at the end:
 
         u_q = softmax_k(ln ŷ_q + ln N(x_q; μ_k, Σ_k) / 50 + (λ/2n) (W u + Wᵀ u)_q),  five times;
         β_k = n_k / (α + n_k),
         μ_k = norm(β_k norm(Σ_q u_qk x_q) + (1 − β_k) w_k),
         Σ_k = β_k Σ_q u_qk (x_q − μ_k)² / Σ_q u_qk + (1 − β_k) (Σ⁰ + (w_k − μ_k)²),
 
-    where W has the cosines of each query with its n nearest other queries, and n_k is the number of queries whose most
-    probable class is k. A class that no query chooses stays at its anchor.
+    where W has the cosines of each query with its n nearest other queries, and n_k is the number of
+    queries whose most probable class is k. A class that no query chooses stays at its anchor.
 
     Parameters
     ----------
     tasks : Tasks
-        The tasks to solve. The class vectors are their class features, and the normalised class means of the support
-        where they have none. With class features the support is not used.
+        The tasks to solve. The class vectors are their class features, and the normalised class
+        means of the support where they have none. With class features the support is not used.
     logit_scale : float, default=100.0
         τ, which multiplies the logits before a softmax. The logits are cosines.
     anchor_weight : float, default=1.0
@@ -75,14 +76,15 @@ def stata(
     -----
     It reads nothing but the queries and the class vectors.
 
-    Differs from the authors' code: a query is never its own neighbour, also when it has duplicates. Variances have a
-    lower bound, 10⁻⁶ of the mean of Σ⁰, so that features which are constant in a task change nothing; there the
-    original has NaN. Another, 10⁻⁵ of the mean square of a feature around its mean, keeps float32 from dividing by
-    rounding errors where the queries of a class are equal. Nothing is divided by the sum of an empty class. On the
-    recorded tasks the labels are the same. No [q, k, d] or [k, d, d] array is made.
+    Differs from the authors' code: a query is never its own neighbour, also when it has duplicates.
+    Variances have a lower bound, 10⁻⁶ of the mean of Σ⁰, so that features which are constant in a
+    task change nothing; there the original has NaN. Another, 10⁻⁵ of the mean square of a feature
+    around its mean, keeps float32 from dividing by rounding errors where the queries of a class are
+    equal. Nothing is divided by the sum of an empty class. On the recorded tasks the labels are the
+    same. No [q, k, d] or [k, d, d] array is made.
 
-    Reference: Zanella, Fuchs, De Vleeschouwer, Ben Ayed, "Realistic test-time adaptation of vision-language models",
-    CVPR 2025.
+    Reference: Zanella, Fuchs, De Vleeschouwer, Ben Ayed,
+    "Realistic test-time adaptation of vision-language models", CVPR 2025.
 
     Examples
     --------
@@ -97,26 +99,22 @@ def stata(
     centre = query.mean(1, keepdim=True)
     x = query - centre
     both = torch.cat([x, x.square()], -1)  # [t, q, 2d]
-    first = (
-        _weighted_squares(u, both, anchors - centre).sum(1, keepdim=True) / tasks.n_query
-    )  # Σ⁰, [t, 1, d]
+    # Σ⁰, [t, 1, d]
+    first = _weighted_squares(u, both, anchors - centre).sum(1, keepdim=True) / tasks.n_query
     least = torch.maximum(common.least_variance(first), common.rounding_variance(x))
     first = torch.maximum(first, least)
     # A class that no query chooses has β = 0 and stays at its anchor: only the others are computed again.
     at_anchors = (
         prior + _log_likelihood(both, anchors - centre, first.expand_as(anchors)) / tempering
     )
-    scores, every = (
-        at_anchors,
-        torch.arange(tasks.n_classes, device=tasks.device).expand(tasks.n_tasks, -1),
-    )
+    scores = at_anchors
+    every = torch.arange(tasks.n_classes, device=tasks.device).expand(tasks.n_tasks, -1)
     for _ in range(max_iter):
         u = common.smoothed(scores, graph, u, inner_iter)
         classes, counts = (every, column_sums(u)) if soft_counts else common.chosen_classes(u)
-        held, part = (
-            common.of_classes(anchors, classes),
-            common.of_classes(u.mT, classes).mT,
-        )  # [t, m, d], [t, q, m]
+        # [t, m, d], [t, q, m]
+        held = common.of_classes(anchors, classes)
+        part = common.of_classes(u.mT, classes).mT
         beta = (counts / (anchor_weight + counts)).unsqueeze(-1)
         means = unit(beta * unit(part.mT @ query) + (1 - beta) * held)
         sizes = column_sums(part).clamp_min(torch.finfo(u.dtype).tiny).unsqueeze(-1)
@@ -159,23 +157,24 @@ def moon(
 ) -> Solution:
     """Von Mises-Fisher classes, held at their class vectors by anchors, smoothed over nearest queries.
 
-    With class vectors w_k of length one and ŷ = softmax_k(τ x·w_k), each class has a mean direction μ_k, which starts
-    at w_k, and a concentration κ_k = (r_k d − r_k³)/(1 − r_k²), which starts with r = 1 − ½ (1/|Q|) Σ_qk ŷ_qk
-    ‖x_q − w_k‖². Then ``max_iter`` times, and the first step once more at the end:
+    With class vectors w_k of length one and ŷ = softmax_k(τ x·w_k), each class has a mean
+    direction μ_k, which starts at w_k, and a concentration κ_k = (r_k d − r_k³)/(1 − r_k²),
+    which starts with r = 1 − ½ (1/|Q|) Σ_qk ŷ_qk ‖x_q − w_k‖². Then ``max_iter`` times, and the
+    first step once more at the end:
 
         u_q = softmax_k(ln ŷ_q + (κ_k μ_k·x_q + ½(d−1) ln κ_k − κ_k) / 50 + (λ/2n) (W u + Wᵀ u)_q);
         a_q = 1 − H(u_q)/ln K,  v_k = Σ_q a_q u_qk x_q / Σ_q a_q u_qk,
         c_k ∝ √(mean_q ŷ_qk · max_q ŷ_qk) with the largest 1,  β_k = n_k / (1/c_k + n_k),
         r_k = ‖β_k v_k + (1 − β_k) w_k‖,  μ_k = (β_k v_k + (1 − β_k) w_k) / r_k,
 
-    where W has the cosines of each query with its n nearest other queries, and n_k is the number of queries whose most
-    probable class is k.
+    where W has the cosines of each query with its n nearest other queries, and n_k is the number of
+    queries whose most probable class is k.
 
     Parameters
     ----------
     tasks : Tasks
-        The tasks to solve. The class vectors are their class features, and the normalised class means of the support
-        where they have none. With class features the support is not used.
+        The tasks to solve. The class vectors are their class features, and the normalised class
+        means of the support where they have none. With class features the support is not used.
     logit_scale : float, default=100.0
         τ, which multiplies the logits before a softmax. The logits are cosines.
     graph_weight : float, default=1.0
@@ -187,7 +186,8 @@ def moon(
     max_concentration : float, default=500.0
         The largest κ after the start.
     max_iter : int, default=10
-        The largest number of iterations. All are done: they are updates of directions and concentrations.
+        The largest number of iterations. All are done:
+        they are updates of directions and concentrations.
     scale : str or None, default="cl2"
         Feature transform; None uses the features as they are. Vectors are divided by their norms
         afterwards in any case.
@@ -199,11 +199,11 @@ def moon(
 
     Notes
     -----
-    It reads nothing but the queries and the class vectors. r is kept between 0.001 and 0.999. d counts the features
-    that are not constant in a task.
+    It reads nothing but the queries and the class vectors. r is kept between 0.001 and 0.999. d
+    counts the features that are not constant in a task.
 
-    There is no recorded run of the original: the method is implemented from its formulas. Where they leave it open,
-    n_k is the hard count of StatA, and v_k is weighted with a_q u_qk.
+    There is no recorded run of the original: the method is implemented from its formulas. Where
+    they leave it open, n_k is the hard count of StatA, and v_k is weighted with a_q u_qk.
 
     Reference: as ``stata``, of which it is the relative with von Mises-Fisher distributions.
 
@@ -242,7 +242,9 @@ def moon(
 
 
 def _score(cosines: Tensor, length: Tensor, d: Tensor, largest: float = math.inf) -> Tensor:
-    """[t, q, m] κ μ·x + ½(d−1) ln κ − κ, with the approximate maximum-likelihood κ of a mean resultant length."""
+    """[t, q, m] κ μ·x + ½(d−1) ln κ − κ, with the approximate maximum-likelihood κ of a
+    mean resultant length.
+    """
     length = length.clamp(*_LENGTHS)
     kappa = ((length * d - length**3) / (1 - length.square())).clamp_max_(largest)
     return (cosines - 1) * kappa + (d - 1) / 2 * kappa.log()

@@ -1,8 +1,9 @@
-"""What StatA, MOON, TransCLIP and ZLaP share: the graph of nearest queries, and assignments smoothed by it.
+"""What StatA, MOON, TransCLIP and ZLaP share:
+the graph of nearest queries, and assignments smoothed by it.
 
-The methods were made for embeddings of pictures and of class names. Their class vectors are the class features of the
-tasks, and the normalised class means of the support where there are none (``core.transforms.class_directions``). All
-vectors have length one.
+The methods were made for embeddings of pictures and of class names. Their class vectors are the
+class features of the tasks, and the normalised class means of the support where there are none
+(``core.transforms.class_directions``). All vectors have length one.
 """
 
 import torch
@@ -13,19 +14,21 @@ from manyway.methods.calibration.scaling import transform
 
 _LEAST_VARIANCE = 1e-6  # relative to the mean over features
 _LEAST_PART = 1e-5  # relative to the mean square of a feature
-_DEAD = (
-    1e-5  # a feature whose range is this much below the largest one is constant but for rounding
-)
+# a feature whose range is this much below the largest one is constant but for rounding
+_DEAD = 1e-5
 
 
 def start(
     tasks: Tasks, scale: str | None, logit_scale: float
 ) -> tuple[Tasks, Tensor, Tensor, Tensor]:
-    """Transformed tasks, their queries, class vectors, all of length one, and [t, q, k] ln softmax_k(τ x·w_k)."""
+    """Transformed tasks, their queries, class vectors, all of length one, and [t, q, k] ln
+    softmax_k(τ x·w_k).
+    """
     tasks = transform(
         transform(tasks, scale), None if scale in ("l2", "cl2", "rcl2", "power") else "l2"
     )
-    query, vectors = tasks.query, class_directions(tasks)
+    query = tasks.query
+    vectors = class_directions(tasks)
     return tasks, query, vectors, cross_products(query, vectors).mul_(logit_scale).log_softmax(-1)
 
 
@@ -55,7 +58,9 @@ def query_graph(query: Tensor, n_neighbors: int) -> Tensor:
 
 
 def symmetric_graph(query: Tensor, n_neighbors: int, weight: float) -> Tensor:
-    """[t, q, q] the same in both directions, weighted so that λ is independent of the number of neighbours."""
+    """[t, q, q] the same in both directions, weighted so that λ is independent of the
+    number of neighbours.
+    """
     graph = query_graph(query, n_neighbors)
     return (graph + graph.mT) * (weight / (2 * n_neighbors))
 
@@ -69,7 +74,9 @@ def with_classes(scores: Tensor, prior: Tensor, density: Tensor, classes: Tensor
 def unstopped(
     u: Tensor, max_iter: int, anchors: Tensor, classes: Tensor, means: Tensor
 ) -> Solution:
-    """The answer after a fixed number of updates. Classes [t, m] have new means [t, m, d], the others their anchors."""
+    """The answer after a fixed number of updates.
+    Classes [t, m] have new means [t, m, d], the others their anchors.
+    """
     columns = classes.unsqueeze(-1).expand_as(means)
     return Solution(
         u,
@@ -89,7 +96,8 @@ def smoothed(scores: Tensor, graph: Tensor, u: Tensor, n_iter: int) -> Tensor:
 def chosen_classes(u: Tensor) -> tuple[Tensor, Tensor]:
     """[t, m] classes, and how many queries have each as their most probable one.
 
-    m is the largest number of classes that the queries of a task choose. Tasks with fewer have others too, with 0.
+    m is the largest number of classes that the queries of a task choose.
+    Tasks with fewer have others too, with 0.
 
     >>> classes, counts = chosen_classes(torch.tensor([[[0.1, 0.2, 0.7], [0.2, 0.1, 0.7]]]))
     >>> classes.tolist(), counts.tolist()
@@ -110,26 +118,28 @@ def of_classes(values: Tensor, classes: Tensor) -> Tensor:
 def least_variance(variances: Tensor) -> Tensor:
     """[t, 1, 1] the value below which variances [t, n, d] are not allowed to fall.
 
-    Features that are constant in a task have no variance, and would be divided by it. With this bound they have the
-    same variance in every class, so that they change no answer.
+    Features that are constant in a task have no variance, and would be divided by it. With this
+    bound they have the same variance in every class, so that they change no answer.
     """
-    d = variances.shape[
-        -1
-    ]  # the variances of vectors of length one are at most of the order of 1/d
+    # the variances of vectors of length one are at most of the order of 1/d
+    d = variances.shape[-1]
     return variances.mean((1, 2), keepdim=True).clamp_min(1e-3 / d) * _LEAST_VARIANCE
 
 
 def rounding_variance(centred: Tensor) -> Tensor:
-    """[t, 1, d] the least variance of each feature within a class, from all rows [t, n, d] around their mean.
+    """[t, 1, d] the least variance of each feature within a class, from all rows [t, n,
+    d] around their mean.
 
-    A variance is a difference of squares, and float32 rounds these. What is far below the squares is rounding alone: a
-    likelihood that is divided by it would be noise.
+    A variance is a difference of squares, and float32 rounds these. What is far below the squares
+    is rounding alone: a likelihood that is divided by it would be noise.
     """
     return centred.square().mean(1, keepdim=True).mul_(_LEAST_PART)
 
 
 def n_live_features(query: Tensor, vectors: Tensor) -> Tensor:
-    """[t, 1, 1] the number of features that are not constant over the queries and the class vectors of a task."""
+    """[t, 1, 1] the number of features that are not constant over the queries and the
+    class vectors of a task.
+    """
     lows, highs = zip(extremes(query), extremes(vectors), strict=True)
     width = torch.maximum(*highs) - torch.minimum(*lows)
     return (

@@ -1,4 +1,6 @@
-"""TransCLIP: Gaussian classes near a first guess, smoothed over nearest queries (Zanella et al., NeurIPS 2024)."""
+"""TransCLIP: Gaussian classes near a first guess,
+smoothed over nearest queries (Zanella et al., NeurIPS 2024).
+"""
 
 from collections.abc import Sequence
 from typing import Literal, NamedTuple
@@ -31,24 +33,25 @@ def transclip(
 ) -> Solution:
     """Gaussian classes with one diagonal variance, near a first guess, smoothed over nearest queries.
 
-    With class vectors w_k of length one and ŷ = softmax_k(τ x·w_k), classes are Gaussians with means μ_k, which start
-    at the normalised class sums of the support, and one diagonal variance σ, which starts at 1/d. Then ``max_iter``
-    times, and the first step once more at the end:
+    With class vectors w_k of length one and ŷ = softmax_k(τ x·w_k), classes are Gaussians with
+    means μ_k, which start at the normalised class sums of the support, and one diagonal variance σ,
+    which starts at 1/d. Then ``max_iter`` times, and the first step once more at the end:
 
         u_q = softmax_k(λ ln ŷ_q − Σ_d (x_qd − μ_kd)²/σ_d / 100 + (1/2n) (W u + Wᵀ u + Vᵀ y)_q),  five times;
         μ_k = norm((1/|Q|) Σ_q u_qk x_q + (50γ/|S|) Σ_s y_sk x_s),
         σ_d = ((1/|Q|) Σ_qk u_qk (x_qd − μ_kd)² + (50γ/|S|) Σ_sk y_sk (x_sd − μ_kd)²) / (1 + 50γ),
 
-    where W has the cosines of each query with its n nearest other queries, V those of each support sample with its n
-    nearest queries, and y are the labels of the support. γ is chosen by the support: each of its samples takes the
-    label of its nearest query, and the γ with the highest accuracy wins, the first one on ties.
+    where W has the cosines of each query with its n nearest other queries, V those of each support
+    sample with its n nearest queries, and y are the labels of the support. γ is chosen by the
+    support: each of its samples takes the label of its nearest query, and the γ with the highest
+    accuracy wins, the first one on ties.
 
     Parameters
     ----------
     tasks : Tasks
-        The tasks to solve. The class vectors are their class features, and the normalised class means of the support
-        where they have none. A class without support samples starts at its class vector. Without any support, γ has no
-        influence.
+        The tasks to solve. The class vectors are their class features, and the normalised class
+        means of the support where they have none. A class without support samples starts at its
+        class vector. Without any support, γ has no influence.
     gammas : sequence of float, default=(0.002, 0.01, 0.02, 0.2)
         The values of γ to choose from.
     choose : {"support", "last"}, default="support"
@@ -58,19 +61,21 @@ def transclip(
     validation_shots : int or None, default=None
         How many support samples of each class, the first ones, choose γ. None: all.
     graph : {"sound", "ordered", "authors"}, default="sound"
-        ``authors``: the graph of the original, in which V lacks the nearest query of each sample, and the rows of V and
-        W are paired with u and y in the wrong order (below). ``ordered``: without the second error.
+        ``authors``: the graph of the original, in which V lacks the nearest query of each sample,
+        and the rows of V and W are paired with u and y in the wrong order (below). ``ordered``:
+        without the second error.
     logit_scale : float, default=100.0
         τ, which multiplies the logits before a softmax. The logits are cosines.
     guess_weight : float, default=0.5
         λ, the weight of the first guess.
     n_neighbors : int, default=3
-        n, the number of nearest other queries that a query has edges to. A support sample has edges to as
-        many.
+        n, the number of nearest other queries that a query has edges to.
+        A support sample has edges to as many.
     tempering : float, default=50.0
         What the log-likelihood is divided by.
     max_iter : int, default=10
-        The largest number of iterations. All are done, for each γ: they are updates of means and variance.
+        The largest number of iterations. All are done, for each γ:
+        they are updates of means and variance.
     inner_iter : int, default=5
         The number of updates of u between them.
     scale : str or None, default="cl2"
@@ -87,18 +92,22 @@ def transclip(
     The authors' code takes K from the labels of the queries, and chooses γ with separate labelled images. Here K is the
     number of possible classes and the support chooses.
 
-    The authors' code stacks V above W, and u above y. It multiplies the first |Q| rows of the former, which are mostly
-    rows of V, with u, and the others with y. ``graph="authors"`` does the same. Its recorded runs are
-    ``restart=False, validation_shots=4, graph="authors"``; the labels that its function returns are those of the last
-    γ (``choose="last"``), the accuracy that of the chosen one. The labels are the same on the recorded tasks.
+    The authors' code stacks V above W, and u above y. It multiplies the first |Q| rows of the
+    former, which are mostly rows of V, with u, and the others with y. ``graph="authors"`` does the
+    same. Its recorded runs are ``restart=False, validation_shots=4, graph="authors"``; the labels
+    that its function returns are those of the last γ (``choose="last"``), the accuracy that of the
+    chosen one. The labels are the same on the recorded tasks.
 
-    Where few classes are present, the choice of γ by the support prefers small values, because most support samples
-    have no query of their class. Its accuracy is below that of γ = 0.2 in all recorded configurations.
+    Where few classes are present, the choice of γ by the support prefers small values, because most
+    support samples have no query of their class. Its accuracy is below that of γ = 0.2 in all
+    recorded configurations.
 
-    Also differs: a query is never its own neighbour, also when it has duplicates. The variance has a lower bound, 10⁻⁶
-    of its mean, and d counts only features that are not constant in a task. No [s, k, d] or [q, k, d] array is made.
+    Also differs: a query is never its own neighbour, also when it has duplicates. The variance has
+    a lower bound, 10⁻⁶ of its mean, and d counts only features that are not constant in a task. No
+    [s, k, d] or [q, k, d] array is made.
 
-    Reference: Zanella, Gérin, Ben Ayed, "Boosting vision-language models with transduction", NeurIPS 2024.
+    Reference: Zanella, Gérin, Ben Ayed, "Boosting vision-language models with
+    transduction", NeurIPS 2024.
 
     Examples
     --------
@@ -135,10 +144,8 @@ def transclip(
         n_right = ((u.argmax(-1).gather(1, nearest) == labels) & judges).sum(1)
         better = (n_right > best).view(-1, 1, 1) | (choose == "last")
         best = torch.maximum(best, n_right)
-        answer, answer_means = (
-            torch.where(better, u, answer),
-            torch.where(better, means, answer_means),
-        )
+        answer = torch.where(better, u, answer)
+        answer_means = torch.where(better, means, answer_means)
     return Solution(answer, n_iter=max_iter, converged=False, make_prototypes=lambda: answer_means)
 
 
@@ -149,18 +156,24 @@ def _graph(
     kind: Literal["sound", "ordered", "authors"],
     n_neighbors: int,
 ) -> tuple[Tensor, Tensor]:
-    """The symmetric graph of the queries [t, q, q], and what the labelled samples add to each query [t, q, k]."""
+    """The symmetric graph of the queries [t, q, q], and
+    what the labelled samples add to each query [t, q, k].
+    """
     among = common.query_graph(query, n_neighbors)
     labelled = common.nearest_queries(cosines, n_neighbors, skip_first=kind != "sound")
     if kind == "authors":
-        stacked, n_query = torch.cat([labelled, among], 1), query.shape[1]
-        among, labelled = stacked[:, :n_query], stacked[:, n_query:]
+        stacked = torch.cat([labelled, among], 1)
+        n_query = query.shape[1]
+        among = stacked[:, :n_query]
+        labelled = stacked[:, n_query:]
     weight = 1 / (2 * n_neighbors)
     return (among + among.mT) * weight, labelled.mT @ targets * weight
 
 
 class _Moments(NamedTuple):
-    """Sums of support and queries; features are centred on the queries' mean wherever they are squared."""
+    """Sums of support and queries; features are centred on the queries' mean
+    wherever they are squared.
+    """
 
     query: Tensor  # [t, q, d]
     centre: Tensor  # [t, 1, d]
@@ -191,9 +204,13 @@ class _Moments(NamedTuple):
         return cross_products(self.query - self.centre, weighted).sub_(half_norms.unsqueeze(1))
 
     def update(self, u: Tensor, weight: float, vectors: Tensor) -> tuple[Tensor, Tensor]:
-        """Means [t, k, d] and variance [t, 1, d], with the support counting ``weight`` times as much as the queries."""
-        n_query, n_support = u.shape[1], max(1, self.n_support)
-        query_sums, sizes = u.mT @ self.query, column_sums(u).unsqueeze(-1)
+        """Means [t, k, d] and variance [t, 1, d],
+        with the support counting ``weight`` times as much as the queries.
+        """
+        n_query = u.shape[1]
+        n_support = max(1, self.n_support)
+        query_sums = u.mT @ self.query
+        sizes = column_sums(u).unsqueeze(-1)
         sums = query_sums / n_query + self.sums * (weight / n_support)
         means = torch.where((self.counts > 0) | (sizes > 0), unit(sums), vectors)
         around = means - self.centre

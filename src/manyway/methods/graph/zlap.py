@@ -18,10 +18,10 @@ def zlap(
 ) -> Solution:
     """Propagate labels from class vectors to queries over the graph of nearest queries.
 
-    The nodes are the classes and the queries. Each query has edges to its n nearest other queries, weighted by their
-    cosines, and each class to its n nearest queries, weighted by cosines to the power p; negative cosines count as 0.
-    With W the symmetric sum of both directions, D its row sums and S = D^−½ W D^−½, the score of class k for a query is
-    the entry of f_k, where
+    The nodes are the classes and the queries. Each query has edges to its n nearest other queries,
+    weighted by their cosines, and each class to its n nearest queries, weighted by cosines to the
+    power p; negative cosines count as 0. With W the symmetric sum of both directions, D its row
+    sums and S = D^−½ W D^−½, the score of class k for a query is the entry of f_k, where
 
         (I − α S) f_k = e_k.
 
@@ -30,17 +30,18 @@ def zlap(
     Parameters
     ----------
     tasks : Tasks
-        The tasks to solve. The class vectors are their class features, and the normalised class means of the support
-        where they have none. With class features the support is not used.
+        The tasks to solve. The class vectors are their class features, and the normalised class
+        means of the support where they have none. With class features the support is not used.
     alpha : float, default=0.3
         α, how far labels spread: at least 0 and below 1.
     power : float, default=5.0
         p, the power of the cosines between classes and queries.
     n_neighbors : int, default=5
-        n, the number of nearest other queries that a query has edges to. A class has edges to as many.
+        n, the number of nearest other queries that a query has edges to.
+        A class has edges to as many.
     logit_scale : float, default=100.0
-        τ, which multiplies the logits before a softmax. The logits are cosines. Queries that no class reaches
-        have the probabilities softmax_k(τ x·w_k).
+        τ, which multiplies the logits before a softmax. The logits are cosines. Queries that no
+        class reaches have the probabilities softmax_k(τ x·w_k).
     scale : str or None, default="cl2"
         Feature transform; None uses the features as they are. Vectors are divided by their norms
         afterwards in any case.
@@ -54,12 +55,13 @@ def zlap(
     -----
     It reads nothing but the queries and the class vectors.
 
-    Differs from the authors' code, of which there is no recorded run: the system is solved exactly, not by at most 50
-    steps of conjugate gradients. There is no edge between two classes, so that the classes can be eliminated: with C
-    [k, q] and G [q, q] the parts of S, the scores are (I − α G − α² Cᵀ C)⁻¹ α Cᵀ, a system of the size of the queries.
+    Differs from the authors' code, of which there is no recorded run: the system is solved exactly,
+    not by at most 50 steps of conjugate gradients. There is no edge between two classes, so that
+    the classes can be eliminated: with C [k, q] and G [q, q] the parts of S, the scores are (I − α
+    G − α² Cᵀ C)⁻¹ α Cᵀ, a system of the size of the queries.
 
-    Reference: Stojnić, Kalantidis, Tolias, "Label propagation for zero-shot classification with vision-language
-    models", CVPR 2024.
+    Reference: Stojnić, Kalantidis, Tolias, "Label propagation for zero-shot classification with
+    vision-language models", CVPR 2024.
 
     Examples
     --------
@@ -72,9 +74,10 @@ def zlap(
     tasks, query, vectors, guess = start(tasks, scale, logit_scale)
     among = query_graph(query, n_neighbors).clamp_min_(0)
     among = among + among.mT
+    # [t, k, q]
     to_class = (
         nearest_queries(cross_products(vectors, query), n_neighbors).clamp_min_(0).pow_(power)
-    )  # [t, k, q]
+    )
     query_degrees = (among.sum(1) + to_class.sum(1)).unsqueeze(1)  # [t, 1, q]
     class_degrees = to_class.sum(2, keepdim=True)
     among = among * _inverse_root(query_degrees) * _inverse_root(query_degrees.mT)

@@ -1,7 +1,8 @@
 """The lasso path of ICI: which labels does a low-dimensional linear model contradict?
 
-ICI explains one-hot labels Y [n, k] by features U [n, r] (orthonormal columns, small r) and one free vector γ_i per
-sample. Eliminating the linear part leaves the design X̂ = I − U Uᵀ and, for each penalty λ, the multi-output lasso
+ICI explains one-hot labels Y [n, k] by features U [n, r] (orthonormal columns, small r) and one
+free vector γ_i per sample. Eliminating the linear part leaves the design X̂ = I − U Uᵀ and, for
+each penalty λ, the multi-output lasso
 
     min_γ ½‖X̂ (Y − γ)‖² + λ Σ_i ‖γ_i‖ = min_β Σ_i huber_λ(‖r_i‖),  r_i = y_i − β u_i,  γ_i = r_i·max(0, 1 − λ/‖r_i‖),
 
@@ -22,10 +23,13 @@ from torch import Tensor
 from manyway.core import count_labels
 
 _TOL = 1e-9  # relative change of β at which a minimisation stops
-_N_PENALTIES, _SMALLEST = 100, 1e-3  # of the path; the smallest is relative to the largest
+_N_PENALTIES = 100  # of the path
+_SMALLEST = 1e-3  # of them, relative to the largest
 _MAX_STEPS = 200  # per penalty; usually fewer than ten are needed
 _NEWTON_UNKNOWNS = 128  # up to so many unknowns k·r, Newton's direction is used
-_LONGEST, _SHORTEST = 4, -20  # powers of two that the line search compares
+# Powers of two that the line search compares
+_LONGEST = 4
+_SHORTEST = -20
 
 
 class RobustRegression(NamedTuple):
@@ -48,9 +52,11 @@ class RobustRegression(NamedTuple):
     def moments(self, weights: Tensor) -> tuple[Tensor, Tensor]:
         """A [t, r, r] and B [t, k, r]."""
         n_tasks, _, rank = self.features.shape
-        flat, counts = self.features.reshape(-1, rank), self.counts.reshape(-1)
+        flat = self.features.reshape(-1, rank)
+        counts = self.counts.reshape(-1)
         # A sum over runs of equal labels. Unlike a scatter, its order does not depend on the device's scheduling.
-        rows, starts = torch.arange(len(flat), device=flat.device), counts.cumsum(0) - counts
+        rows = torch.arange(len(flat), device=flat.device)
+        starts = counts.cumsum(0) - counts
         bag = torch.nn.functional.embedding_bag
         sums = bag(rows, flat, starts, mode="sum", per_sample_weights=weights.reshape(-1))
         # With fewer samples than features, some columns are zero.
@@ -97,9 +103,9 @@ class RobustRegression(NamedTuple):
 def lasso_path(problem: RobustRegression) -> Iterator[tuple[Tensor, Tensor, Tensor, Tensor]]:
     """Follow the path for decreasing penalties.
 
-    Yields the tasks [a] that are still on the path, λ [a, 1], β [a, k, r] and ‖r_i‖ [a, n]. Penalties decrease
-    geometrically from the smallest one at which every γ is zero to a thousandth of it. A task leaves after the first
-    penalty at which no γ is zero.
+    Yields the tasks [a] that are still on the path, λ [a, 1], β [a, k, r] and ‖r_i‖ [a, n].
+    Penalties decrease geometrically from the smallest one at which every γ is zero to a thousandth
+    of it. A task leaves after the first penalty at which no γ is zero.
     """
     alive = torch.arange(len(problem.labels), device=problem.labels.device)
     moments, sums = problem.moments(torch.ones_like(problem.features[..., 0]))
@@ -113,13 +119,11 @@ def lasso_path(problem: RobustRegression) -> Iterator[tuple[Tensor, Tensor, Tens
         yield alive, penalty, beta, norms
         on = (norms <= penalty).any(1)
         if not bool(on.all()):
-            alive, beta, norms, largest, problem = (
-                alive[on],
-                beta[on],
-                norms[on],
-                largest[on],
-                problem.take(on),
-            )
+            alive = alive[on]
+            beta = beta[on]
+            norms = norms[on]
+            largest = largest[on]
+            problem = problem.take(on)
         if len(alive) == 0:
             return
 
@@ -145,10 +149,8 @@ def _minimise(
         # A task that is done does not move any more, so that its answer does not depend on other tasks.
         active = active & (new_value < value)
         beta = torch.where(active[:, None, None], new_beta, beta)
-        norms, value = (
-            torch.where(active[:, None], new_norms, norms),
-            torch.where(active, new_value, value),
-        )
+        norms = torch.where(active[:, None], new_norms, norms)
+        value = torch.where(active, new_value, value)
         active = active & (direction.norm(dim=(1, 2)) > _TOL * beta.norm(dim=(1, 2)))
         if not bool(active.any()):
             break
@@ -162,22 +164,25 @@ def _huber(norms: Tensor, penalty: Tensor) -> Tensor:
 
 
 def entry_penalties(features: Tensor, labels: Tensor, n_classes: int) -> Tensor:
-    """[t, n] the penalty at which each sample's γ stops being zero on the way down; smaller is more credible.
+    """[t, n] the penalty at which each sample's γ stops being zero on the way down;
+    smaller is more credible.
 
-    If γ returns to zero, the last crossing counts. Between two penalties of the path it is interpolated.
+    If γ returns to zero, the last crossing counts.
+    Between two penalties of the path it is interpolated.
     """
     problem, order = RobustRegression.of(features, labels, n_classes)
     entry = torch.zeros_like(problem.features[..., 0])
-    before, last = (
-        torch.zeros_like(entry),
-        torch.zeros_like(entry),
-    )  # ‖r_i‖ − λ and λ at the previous penalty
+    # ‖r_i‖ − λ and λ at the previous penalty
+    before = torch.zeros_like(entry)
+    last = torch.zeros_like(entry)
     for alive, penalty, _, norms in lasso_path(problem):
-        excess, previous = norms - penalty, before[alive]
+        excess = norms - penalty
+        previous = before[alive]
         crossing = last[alive] - (last[alive] - penalty) * previous / (previous - excess)
         # If the path ends here, a sample whose γ is still zero would enter at about its norm.
         entry[alive] = torch.where(
             excess <= 0, norms, torch.where(previous <= 0, crossing, entry[alive])
         )
-        before[alive], last[alive] = excess, penalty.expand_as(excess)
+        before[alive] = excess
+        last[alive] = penalty.expand_as(excess)
     return torch.zeros_like(entry).scatter_(1, order, entry)

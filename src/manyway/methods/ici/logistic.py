@@ -4,11 +4,11 @@ Minimises, for each task on its own, ½‖W‖² + C Σ_n m_n·(−ln softmax(x_
 ≥ 0 are the weights of the samples. That is scikit-learn's ``LogisticRegression(C=C)`` for three classes and more; for
 two, scikit-learn fits one weight vector in place of two opposite ones, which is this problem with half its C.
 
-Each pass over the data computes one gradient per task. It either ends the task's line search or moves its trial step.
-The search ends when the slope along the step is at most 9/10 of its first value; as the problem is convex, no function
-value is needed, whose rounding could stop the search. No task waits for another, and each takes the path that it would
-take alone. The quasi-Newton matrix is in the compact form of Byrd, Nocedal and Schnabel (1994): inner products of the
-last m moves.
+Each pass over the data computes one gradient per task. It either ends the task's line search or
+moves its trial step. The search ends when the slope along the step is at most 9/10 of its first
+value; as the problem is convex, no function value is needed, whose rounding could stop the search.
+No task waits for another, and each takes the path that it would take alone. The quasi-Newton matrix
+is in the compact form of Byrd, Nocedal and Schnabel (1994): inner products of the last m moves.
 """
 
 from __future__ import annotations
@@ -26,7 +26,9 @@ _MEMORY = 10  # moves that the quasi-Newton matrix is built from
 _SLOPE = 0.9
 _MAX_TRIALS = 20  # per line search
 _MAX_PASSES = 1000  # over the data
-_CROWD = 0.75  # once so few tasks of a batch go on, they are copied and the others left: a copy costs a pass or two
+# once so few tasks of a batch go on, they are copied and the others left: a copy costs a pass or
+# two
+_CROWD = 0.75
 
 
 class Fit(NamedTuple):
@@ -38,7 +40,9 @@ class Fit(NamedTuple):
     weights: Tensor  # [t, d + 1, k], b in the last row
     steps: Tensor  # [t, m, P] the last moves of the weights
     changes: Tensor  # [t, m, P] of the gradient in them
-    mixed: Tensor  # [t, m, m] = steps·changes; the product with the change of an earlier move is not kept up to date
+    # [t, m, m] = steps·changes; the product with the change of an earlier move is not kept up to
+    # date
+    mixed: Tensor
     squares: Tensor  # [t, m, m] = changes·changes
     moves: Tensor  # [t] how many there were
 
@@ -63,10 +67,13 @@ class Fit(NamedTuple):
             mine[which] = theirs
 
     def move(self, which: Tensor, step: Tensor, change: Tensor) -> None:
-        """Move the weights of the tasks [a] by step [t, P], in which their gradients changed by ``change``."""
+        """Move the weights of the tasks [a] by step [t, P],
+        in which their gradients changed by ``change``.
+        """
         rows = self.moves[which] % _MEMORY
         self.weights[which] += step[which].view(-1, *self.weights.shape[1:])
-        self.steps[which, rows], self.changes[which, rows] = step[which], change[which]
+        self.steps[which, rows] = step[which]
+        self.changes[which, rows] = change[which]
         # Computed for all tasks, because selecting some would copy their memory.
         self.mixed[which, :, rows] = _inner(self.steps, change)[which]
         self.squares[which, rows] = self.squares[which, :, rows] = _inner(self.changes, change)[
@@ -75,15 +82,15 @@ class Fit(NamedTuple):
         self.moves[which] += 1
 
     def direction(self, gradient: Tensor) -> Tensor:
-        """[t, P] minus the estimated inverse Hessian times the gradient; before the first move, a unit step."""
+        """[t, P] minus the estimated inverse Hessian times the gradient;
+        before the first move, a unit step.
+        """
         # Rows from the oldest move to the newest. Unused rows come first and are zero.
         order = (
             self.moves.unsqueeze(-1) + torch.arange(_MEMORY, device=self.moves.device)
         ) % _MEMORY
-        across, down = (
-            order.unsqueeze(1).expand_as(self.mixed),
-            order.unsqueeze(2).expand_as(self.mixed),
-        )
+        across = order.unsqueeze(1).expand_as(self.mixed)
+        down = order.unsqueeze(2).expand_as(self.mixed)
         mixed = self.mixed.gather(1, down).gather(2, across)
         squares = self.squares.gather(1, down).gather(2, across)
         curvature = mixed.diagonal(dim1=1, dim2=2)
@@ -100,15 +107,15 @@ class Fit(NamedTuple):
             -1
         )
         restore = order.argsort(dim=1)
-        left, solved = (
-            left.gather(1, restore).unsqueeze(1),
-            (solved * scale).gather(1, restore).unsqueeze(1),
-        )
+        left = left.gather(1, restore).unsqueeze(1)
+        solved = (solved * scale).gather(1, restore).unsqueeze(1)
         return (solved @ self.changes - left @ self.steps).squeeze(1) - gradient * scale
 
 
 def with_intercept(features: Tensor) -> Tensor:
-    """[t, n, d + 1] centred features and a column of ones. Centring changes only b, and improves the conditioning."""
+    """[t, n, d + 1] centred features and a column of ones.
+    Centring changes only b, and improves the conditioning.
+    """
     centred = features - features.mean(1, keepdim=True)
     return torch.cat([centred, torch.ones_like(centred[..., :1])], dim=-1)
 
@@ -121,7 +128,9 @@ def logistic_regression(
     *,
     c: float,
 ) -> Fit:
-    """Fit until the gradient is about the smallest, relative to that at zero weights, that the precision allows."""
+    """Fit until the gradient is about the smallest, relative to that at zero weights,
+    that the precision allows.
+    """
     tol = 0.1 * torch.finfo(features.dtype).eps ** 0.5
     answer = start.take(torch.arange(len(features), device=features.device))
     run = _Run.begin(
@@ -135,7 +144,8 @@ def logistic_regression(
             answer.put(run.tasks, run.fit)
             if n_active == 0:
                 return answer
-            run, active = run.take(active), active[active]
+            run = run.take(active)
+            active = active[active]
         run.advance(active)
     answer.put(run.tasks, run.fit)
     return answer
@@ -166,11 +176,10 @@ class _Run:
         gradient = _gradient(features, labels, costs, start.weights)
         direction = start.direction(gradient)
         slope = _inner(direction, gradient)
-        fit, tasks = (
-            start.take(torch.ones_like(goal, dtype=torch.bool)),
-            torch.arange(len(goal), device=goal.device),
-        )
-        low, high = torch.zeros_like(goal), torch.full_like(goal, torch.inf)
+        fit = start.take(torch.ones_like(goal, dtype=torch.bool))
+        tasks = torch.arange(len(goal), device=goal.device)
+        low = torch.zeros_like(goal)
+        high = torch.full_like(goal, torch.inf)
         search = (torch.ones_like(goal), low, slope, high, torch.zeros_like(start.moves))
         return _Run(fit, tasks, features, labels, costs, goal, gradient, direction, slope, *search)
 
@@ -189,7 +198,8 @@ class _Run:
             self.fit.weights + step.view_as(self.fit.weights),
         )
         slope = _inner(self.direction, gradient)
-        too_long, too_short = slope > -_SLOPE * self.slope, slope < _SLOPE * self.slope
+        too_long = slope > -_SLOPE * self.slope
+        too_short = slope < _SLOPE * self.slope
         accepted = active & (~(too_long | too_short) | (self.trials >= _MAX_TRIALS))
         self._search(slope, too_long, too_short)
         rows = accepted.nonzero().flatten()
@@ -200,17 +210,15 @@ class _Run:
         self.direction[rows] = self.fit.direction(self.gradient)[rows]
         self.slope = torch.where(accepted, _inner(self.direction, self.gradient), self.slope)
         self.low_slope = torch.where(accepted, self.slope, self.low_slope)
-        self.low, self.trials = (
-            self.low.masked_fill(accepted, 0),
-            self.trials.masked_fill(accepted, 0),
-        )
-        self.high, self.length = (
-            self.high.masked_fill(accepted, torch.inf),
-            self.length.masked_fill(accepted, 1),
-        )
+        self.low = self.low.masked_fill(accepted, 0)
+        self.trials = self.trials.masked_fill(accepted, 0)
+        self.high = self.high.masked_fill(accepted, torch.inf)
+        self.length = self.length.masked_fill(accepted, 1)
 
     def _search(self, slope: Tensor, too_long: Tensor, too_short: Tensor) -> None:
-        """Move the trial lengths to where a linear slope would be zero, but not close to either end."""
+        """Move the trial lengths to where a linear slope would be zero,
+        but not close to either end.
+        """
         longer = self.length * (self.slope / (self.slope - slope)).nan_to_num(4).clamp(2, 10)
         self.high = torch.where(too_long, self.length, self.high)
         self.low = torch.where(too_short, self.length, self.low)
@@ -225,9 +233,12 @@ class _Run:
 
 @dataclass(frozen=True, eq=False)
 class _Rows:
-    """The features as a factor of products: as they are, or on a GPU as halves (``manyway.core.kernels.halves``)."""
+    """The features as a factor of products: as they are,
+    or on a GPU as halves (``manyway.core.kernels.halves``).
+    """
 
-    values: Tensor  # [a, n, d + 1]; or float16 [a, n, 3, D] with h, h and l of the features times the unit
+    # [a, n, d + 1]; or float16 [a, n, 3, D] with h, h and l of the features times the unit
+    values: Tensor
     unit: Tensor  # [a, 1, 1] a power of two that brings the features near 1
 
     @staticmethod
@@ -252,7 +263,8 @@ class _Rows:
             ).mul_(costs)
         from manyway.core.kernels.halves import product, softmax_errors
 
-        depth, size = self.values.shape[3], weights.shape[1]
+        depth = self.values.shape[3]
+        size = weights.shape[1]
         high, low = _halves(pad(weights / self.unit, (0, 0, 0, depth - size)))
         logits = product(self.values.flatten(2), torch.cat([high, low, high], 1))
         errors = softmax_errors(logits, labels[..., 0], costs[..., 0])

@@ -1,12 +1,13 @@
 """Prototypes as a function of the assignments, in two forms that give the same numbers.
 
-Both compute with w_k(u) = (S_k + Σ_q u_qk z_q) / (n_k + Σ_q u_qk), where S_k and n_k are the class sums and counts of
-the support. The support enters through S and n alone.
+Both compute with w_k(u) = (S_k + Σ_q u_qk z_q) / (n_k + Σ_q u_qk), where S_k and n_k are the class
+sums and counts of the support. The support enters through S and n alone.
 
 * ``FeatureForm`` builds the d-dimensional prototypes: 2·q·k·d multiplications per iteration.
 * ``GramForm`` uses inner products only, G = Z Zᵀ [q, q] and C = Z Sᵀ [q, k]: q²·k multiplications, whatever d is.
 
-All features are first centred on the query mean, which changes no distance and keeps float32 accurate.
+All features are first centred on the query mean,
+which changes no distance and keeps float32 accurate.
 """
 
 from dataclasses import dataclass, replace
@@ -32,12 +33,16 @@ class FeatureForm:
         return scores if bias is None else scores.add_(bias)
 
     def explained(self, u: Tensor) -> Tensor:
-        """[t] = Σ_k ‖numerator of w_k‖² / denominator, the part of Σ‖z‖² that the prototypes explain."""
+        """[t] = Σ_k ‖numerator of w_k‖² / denominator,
+        the part of Σ‖z‖² that the prototypes explain.
+        """
         masses = self.counts + u.sum(1)
         return (self._centred_prototypes(u).square().sum(-1) * masses).sum(-1)
 
     def movement(self, before: Tensor, after: Tensor) -> Tensor:
-        """[t] = mean over classes of ‖w_k(after) − w_k(before)‖: the paper's convergence criterion."""
+        """[t] = mean over classes of ‖w_k(after) − w_k(before)‖:
+        the paper's convergence criterion.
+        """
         step = self._centred_prototypes(after) - self._centred_prototypes(before)
         return step.square().sum(-1).sqrt().mean(-1)
 
@@ -85,7 +90,8 @@ class GramForm:
 
     def movement(self, before: Tensor, after: Tensor) -> Tensor:
         """[t] = mean over classes of ‖w_k(after) − w_k(before)‖."""
-        old, new = self.counts + before.sum(1), self.counts + after.sum(1)
+        old = self.counts + before.sum(1)
+        new = self.counts + after.sum(1)
         a = 1 / new - 1 / old  # w(after) − w(before) = a_k S_k + Σ_q b_qk z_q
         b = after / new.unsqueeze(1) - before / old.unsqueeze(1)
         along = (b * self.cross).sum(1)
@@ -113,7 +119,9 @@ class GramForm:
         return replace(self, cross=cross, sum_norms=norms, counts=counts)
 
     def _numerators(self, u: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """Products of z_q with the numerators of w [t, q, k], their squared norms and the denominators [t, k]."""
+        """Products of z_q with the numerators of w [t, q, k],
+        their squared norms and the denominators [t, k].
+        """
         products = baddbmm(self.cross, self.gram, u)
         norms = self.sum_norms + (self.cross + products).mul_(u).sum(1)
         return products, norms, self.counts + u.sum(1)

@@ -17,7 +17,7 @@ from manyway.core import (
     simplex_projection,
 )
 from manyway.methods.calibration.scaling import transform
-from manyway.methods.gradient.information import adam_step, flipped
+from manyway.methods.gradient.information import Adam, flipped
 from manyway.methods.paddle.forms import FeatureForm, Form, half_norms, prototype_form
 
 # The assignments u [t, q, k], then the optimizer's state. Every tensor has three axes, tasks first.
@@ -42,15 +42,17 @@ def paddle_pgd(
 
         ½ Σ_nk u_nk ‖w_k − z_n‖²  −  λ Σ_k (π_k + ε) ln(π_k + ε),     π_k = mean_q u_qk,
 
-    from w = the support's class means and u = softmax_k(−½‖w_k − z_q‖²). The support's assignments are its labels.
+    from w = the support's class means and u = softmax_k(−½‖w_k − z_q‖²).
+    The support's assignments are its labels.
 
     Parameters
     ----------
     tasks : Tasks
         The tasks to solve.
     optimizer : {"adam", "gradient"}, default="adam"
-        ``adam``, the paper's choice, takes a step of Adam on u and w together and projects each u_q onto the simplex.
-        ``gradient`` takes a plain projected gradient step on u, with each w_k at the weighted mean of its samples.
+        ``adam``, the paper's choice, takes a step of Adam on u and w together and projects each u_q
+        onto the simplex. ``gradient`` takes a plain projected gradient step on u, with each w_k at
+        the weighted mean of its samples.
     lr : float, default=1e-3
         Learning rate of Adam. It is the length of plain steps too.
     lam : float or None, default=None
@@ -60,12 +62,13 @@ def paddle_pgd(
     max_iter : int, default=1000
         The largest number of iterations.
     tol : float or None, default=None
-        A task stops when an iteration changes less than this. The change is the mean over classes of ‖w_new − w_old‖.
-        None does all ``max_iter`` iterations.
+        A task stops when an iteration changes less than this. The change is the mean over classes
+        of ‖w_new − w_old‖. None does all ``max_iter`` iterations.
     scale : str or None, default="range"
         Feature transform; None uses the features as they are.
     with_objective : bool, default=False
-        Whether to record the objective after each iteration. Its terms are ``fit`` and ``complexity``.
+        Whether to record the objective after each iteration.
+        Its terms are ``fit`` and ``complexity``.
 
     Returns
     -------
@@ -78,8 +81,9 @@ def paddle_pgd(
     decrease. With w at the weighted means the objective is a concave function of u: a plain projected step of any
     length never increases it, and the steps end at a corner of the simplex, that is in hard assignments.
 
-    Differs from the authors' code: the complexity has the paper's sign (theirs rewards many classes); u keeps moving
-    after the first projection (theirs detaches it, and so scores as the class means do).
+    Differs from the authors' code: the complexity has the paper's sign (theirs rewards many
+    classes); u keeps moving after the first projection (theirs detaches it, and so scores as
+    the class means do).
 
     Reference: an ablation in Martin et al., NeurIPS 2022; see ``paddle``.
 
@@ -100,9 +104,11 @@ def paddle_pgd(
     norms = half_norms(tasks, descent.form) if with_objective else None
     recorder = Recorder(("fit", "complexity"))
     for iteration in range(max_iter):
-        before, state = state, descent.step(state, iteration + 1)
+        before = state
+        state = descent.step(state, iteration + 1)
         if tol is not None:  # a task that has stopped does not move any more
-            both, stopped = zip(before, state, strict=True), converged.view(-1, 1, 1)
+            both = zip(before, state, strict=True)
+            stopped = converged.view(-1, 1, 1)
             state = tuple(torch.where(stopped, old, new) for old, new in both)
             done = (descent.movement(before, state) < tol) & ~converged
             n_iter = n_iter.masked_fill(done, iteration + 1)
@@ -124,7 +130,9 @@ def paddle_pgd(
 
 @dataclass(frozen=True, eq=False)
 class PlainSteps:
-    """Projected gradient steps on u, with w at the weighted means, which are optimal for u. State: u."""
+    """Projected gradient steps on u, with w at the weighted means,
+    which are optimal for u. State: u.
+    """
 
     form: Form
     lr: float
@@ -155,27 +163,21 @@ class PlainSteps:
 
 @dataclass(frozen=True, eq=False)
 class AdamSteps(PlainSteps):
-    """Steps of Adam on u and w together. State: u and its two running means, w [t, k, d] and its two."""
+    """Steps of Adam on u and w [t, k, d] together. State: ``Adam`` of u, and that of w."""
 
     form: FeatureForm
 
     def start(self, u: Tensor) -> State:
         w = self.form.sums / self.form.counts.unsqueeze(-1)
-        return (
-            u,
-            torch.zeros_like(u),
-            torch.zeros_like(u),
-            w,
-            torch.zeros_like(w),
-            torch.zeros_like(w),
-        )
+        return (*Adam.start(u), *Adam.start(w))
 
     def step(self, state: State, number: int) -> State:
-        u, u_mean, u_square, w, w_mean, w_square = state
-        u_slope, w_slope = self.gradient(u, w)
-        u, u_mean, u_square = adam_step(u, u_mean, u_square, u_slope, number, self.lr)
-        w, w_mean, w_square = adam_step(w, w_mean, w_square, w_slope, number, self.lr)
-        return simplex_projection(u), u_mean, u_square, w, w_mean, w_square
+        u = Adam(*state[:3])
+        w = Adam(*state[3:])
+        u_slope, w_slope = self.gradient(u.parameters, w.parameters)
+        u = u.step(u_slope, number, self.lr)
+        w = w.step(w_slope, number, self.lr)
+        return (*u._replace(parameters=simplex_projection(u.parameters)), *w)
 
     def gradient(self, u: Tensor, w: Tensor) -> tuple[Tensor, Tensor]:
         """The objective's gradient in u [t, q, k] and in w [t, k, d]."""
@@ -192,7 +194,8 @@ class AdamSteps(PlainSteps):
 
     def explained(self, state: State) -> Tensor:
         """[t] = ½ Σ_n ‖z_n‖² − ½ Σ_nk u_nk ‖w_k − z_n‖²."""
-        u, w = state[0], state[3]
+        u = state[0]
+        w = state[3]
         return -(w * torch.addcmul(self._pull(u), w, self._masses(u), value=0.5)).sum((1, 2))
 
     def prototypes(self, state: State) -> Tensor:

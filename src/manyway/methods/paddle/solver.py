@@ -1,4 +1,6 @@
-"""PADDLE: fit a task's queries with as few classes as needed (Martin et al., NeurIPS 2022); and soft K-means."""
+"""PADDLE: fit a task's queries with as few classes as needed
+(Martin et al., NeurIPS 2022); and soft K-means.
+"""
 
 from typing import Literal
 
@@ -11,12 +13,15 @@ from manyway.methods._table.parameters import described_as
 from manyway.methods.calibration.scaling import transform
 from manyway.methods.paddle.forms import Form, GramForm, half_norms, prototype_form
 
-# Iterations after which classes with almost no query may be skipped. In float64 all classes are always updated.
+# Iterations after which classes with almost no query may be skipped.
+# In float64 all classes are always updated.
 _ALL_CLASSES_UNTIL = 10
 DEAD = 1e-5  # a class is dead when Σ_q u_qk is below this
 _FEWEST_DEAD = 32  # with fewer dead classes, the selection costs more than it saves
 _LEAVING = 8  # finished tasks leave the batch when they are at least one in so many
-_PERIOD = 6  # in float32 the last digits of the assignments become constant, or repeat with a period of 2, 3 or 6
+# In float32 the last digits of the assignments become constant,
+# or repeat with a period of 2, 3 or 6.
+_PERIOD = 6
 
 
 def paddle(
@@ -36,8 +41,8 @@ def paddle(
 
         ½ Σ_nk u_nk ‖w_k − z_n‖²  +  λ Σ_k e^{v_k − 1} − λ ⟨v, π + ε⟩  +  Σ_qk u_qk ln u_qk,     π_k = mean_q u_qk,
 
-    by block coordinate descent; n runs over support and queries, and the support's assignments are its labels y. From
-    w = the support's class means and v = 0, repeat
+    by block coordinate descent; n runs over support and queries, and the support's assignments are
+    its labels y. From w = the support's class means and v = 0, repeat
 
         u_qk = softmax_k(−½‖w_k − z_q‖² + (λ/|Q|) v_k)
         v_k  = 1 + ln(π_k + ε)
@@ -48,23 +53,26 @@ def paddle(
     tasks : Tasks
         The tasks to solve.
     lam : float or None, default=None
-        λ, the weight of the partition complexity. None is λ = |Q|, with which this is EM for a mixture of unit
-        Gaussians with learned proportions.
+        λ, the weight of the partition complexity. None is λ = |Q|, with which this is EM for a
+        mixture of unit Gaussians with learned proportions.
     eps : float, default=1e-6
-        ε, which keeps the logarithm finite. With 0, a class whose proportion reaches 0 never returns.
+        ε, which keeps the logarithm finite. With 0,
+        a class whose proportion reaches 0 never returns.
     max_iter : int, default=100
         The largest number of iterations.
     tol : float or None, default=None
-        A task stops when an iteration changes less than this. The change is the mean over classes of ‖w_new − w_old‖;
-        the paper's figure uses 1e-6. None does all ``max_iter`` iterations, as the paper's tables do.
+        A task stops when an iteration changes less than this. The change is the mean over classes
+        of ‖w_new − w_old‖; the paper's figure uses 1e-6. None does all ``max_iter`` iterations, as
+        the paper's tables do.
     scale : str or None, default="range"
-        Feature transform; None uses the features as they are. Distances enter a softmax, so the scale of the features
-        matters.
+        Feature transform; None uses the features as they are.
+        Distances enter a softmax, so the scale of the features matters.
     form : {"gram", "feature"} or None, default=None
-        Whether to iterate on inner products among queries or on d-dimensional prototypes. Both give the same numbers;
-        None takes the cheaper one.
+        Whether to iterate on inner products among queries or on d-dimensional prototypes. Both give
+        the same numbers; None takes the cheaper one.
     with_objective : bool, default=False
-        Whether to record the objective after each iteration. Its terms are ``fit``, ``complexity`` and ``barrier``.
+        Whether to record the objective after each iteration.
+        Its terms are ``fit``, ``complexity`` and ``barrier``.
 
     Returns
     -------
@@ -77,11 +85,11 @@ def paddle(
     convergence; the printed algorithm has the previous u. The paper does not name its feature scaling; ``range`` is
     that of the code behind its tables.
 
-    In float32, iterations that cannot change the result are skipped, and classes with almost no query are updated only
-    in every sixth iteration (``live_iterations``).
+    In float32, iterations that cannot change the result are skipped, and classes with almost no
+    query are updated only in every sixth iteration (``live_iterations``).
 
-    Reference: Martin, Boudiaf, Chouzenoux, Pesquet, Ben Ayed, "Towards practical few-shot query sets: transductive
-    minimum description length inference", NeurIPS 2022.
+    Reference: Martin, Boudiaf, Chouzenoux, Pesquet, Ben Ayed, "Towards practical few-shot query
+    sets: transductive minimum description length inference", NeurIPS 2022.
 
     Examples
     --------
@@ -90,24 +98,42 @@ def paddle(
     [[0, 0, 0, 2]]
     """
     tasks = transform(tasks, scale)
-    problem = everything = prototype_form(tasks, form)
+    problem = prototype_form(tasks, form)
     weight = 1.0 if lam is None else lam / tasks.n_query
     if isinstance(problem, GramForm) and not with_objective and fused(problem.gram):
         solution = _fused(problem, weight, eps, max_iter, tol)
         if solution is not None:
             return solution
-    n_tasks, device = tasks.n_tasks, tasks.device
-    u = torch.zeros(n_tasks, tasks.n_query, tasks.n_classes, dtype=tasks.dtype, device=device)
+    norms = half_norms(tasks, problem) if with_objective else None
+    return _descend(tasks, problem, norms, weight=weight, eps=eps, max_iter=max_iter, tol=tol)
+
+
+def _descend(
+    tasks: Tasks,
+    everything: Form,
+    norms: Tensor | None,
+    *,
+    weight: float,
+    eps: float,
+    max_iter: int,
+    tol: float | None,
+) -> Solution:
+    """The updates of ``paddle``. ``norms`` are wanted where the objective is;
+    ``weight`` is λ/|Q|.
+    """
+    problem = everything  # of the tasks that still run
+    shape = (tasks.n_tasks, tasks.n_query, tasks.n_classes)
+    u = torch.zeros(shape, dtype=tasks.dtype, device=tasks.device)
     answer = torch.empty_like(u)
     bias: Tensor | None = None  # (λ/|Q|) v [t, 1, k]; None while v = 0
     mark: Tensor | None = None  # u at the end of the last period
-    alive, n_iter, converged = all_running(n_tasks, max_iter, device)
+    alive, n_iter, converged = all_running(tasks.n_tasks, max_iter, tasks.device)
     recorder = Recorder(("fit", "complexity", "barrier"))
-    norms = half_norms(tasks, problem) if with_objective else None
     iteration = 0
     while iteration < max_iter:
         logits = problem.scores(u, bias)
-        previous, u = u, logits.softmax(-1)
+        previous = u
+        u = logits.softmax(-1)
         iteration += 1
         if norms is not None:
             recorder.add(_terms(problem, u, norms[alive], weight * tasks.n_query, eps), alive)
@@ -116,27 +142,27 @@ def paddle(
         if tol is not None:
             done = problem.movement(previous, u) < tol
         elif at_mark:
-            # Assignments that equal, bit for bit, the previous ones or those of one period ago repeat at the end of
-            # every period, hence also at the last iteration: the iterations in between can be skipped.
-            done = (
-                _repeats(u, previous) if mark is None else _repeats(u, previous) | _repeats(u, mark)
-            )
-            # Removing tasks copies the others, so it waits until enough tasks are done; the others are unaffected.
-            if int(done.sum()) * _LEAVING < len(done):
-                done = None
+            done = _repeating(u, previous, mark)
         if done is not None and bool(done.any()):
             answer[alive[done]] = u[done]
             if tol is not None:
-                n_iter[alive[done]], converged[alive[done]] = iteration, True
-            alive, u, logits, problem = alive[~done], u[~done], logits[~done], problem.take(~done)
+                n_iter[alive[done]] = iteration
+                converged[alive[done]] = True
+            alive = alive[~done]
+            u = u[~done]
+            logits = logits[~done]
+            problem = problem.take(~done)
             if len(alive) == 0:
                 break
         if at_mark:
             mark = u
             if u.dtype == torch.float32 and _ALL_CLASSES_UNTIL <= iteration < max_iter:
-                later = live_iterations(problem, logits, u, _PERIOD - 1, weight, eps)
+                later = live_iterations(
+                    problem, logits, u, count=_PERIOD - 1, weight=weight, eps=eps
+                )
                 if later is not None:
-                    u, iteration = later, iteration + _PERIOD - 1
+                    u = later
+                    iteration += _PERIOD - 1
         if weight:
             bias = dual(u, weight, eps)
     answer[alive] = u
@@ -147,6 +173,22 @@ def paddle(
         lambda: everything.prototypes(answer),
         objective_parts=recorder.parts,
     )
+
+
+def _repeating(u: Tensor, previous: Tensor, mark: Tensor | None) -> Tensor | None:
+    """[t] the tasks that further iterations do not change; None where they are too few to leave.
+
+    Assignments that equal, bit for bit, the previous ones or those of one period ago (``mark``)
+    repeat at the end of every period, hence also at the last iteration: the iterations in between
+    can be skipped. Removing tasks copies the others, so it waits until enough tasks are done; the
+    others are unaffected.
+    """
+    done = _repeats(u, previous)
+    if mark is not None:
+        done |= _repeats(u, mark)
+    if int(done.sum()) * _LEAVING < len(done):
+        return None
+    return done
 
 
 @described_as(paddle)
@@ -161,7 +203,8 @@ def soft_kmeans(
 ) -> Solution:
     """PADDLE without its partition-complexity term (λ = 0): soft K-means.
 
-    Minimises ½ Σ_nk u_nk ‖w_k − z_n‖² + Σ_qk u_qk ln u_qk by the updates of ``paddle`` without the duals v.
+    Minimises ½ Σ_nk u_nk ‖w_k − z_n‖² + Σ_qk u_qk ln u_qk by the updates of ``paddle``
+    without the duals v.
 
     Parameters
     ----------
@@ -230,26 +273,28 @@ def dual(u: Tensor, weight: float, eps: float) -> Tensor:
 
 
 def live_iterations(
-    form: Form, logits: Tensor, u: Tensor, count: int, weight: float, eps: float
+    form: Form, logits: Tensor, u: Tensor, *, count: int, weight: float, eps: float
 ) -> Tensor | None:
-    """Do ``count`` iterations that update live classes only; None when so many are live that nothing would be saved.
+    """Do ``count`` iterations that update live classes only;
+    None when so many are live that nothing would be saved.
 
-    ``logits`` and ``u`` [t, q, k] are those of a full iteration; ``weight`` is λ/|Q|. Returns new assignments.
+    ``logits`` and ``u`` [t, q, k] are those of a full iteration; ``weight`` is λ/|Q|.
+    Returns new assignments.
 
-    PADDLE leaves most classes with almost no query. These classes are called dead here. Their prototypes and duals
-    hardly move, and yet they are most of the work. A full iteration is therefore followed by several that update the
-    live classes only: for each query, its dead classes are one additional column of the softmax, with the logits that
-    they had. The next full iteration updates every class and selects the live ones again, so that a class can return.
+    PADDLE leaves most classes with almost no query. These classes are called dead here. Their
+    prototypes and duals hardly move, and yet they are most of the work. A full iteration is
+    therefore followed by several that update the live classes only: for each query, its dead
+    classes are one additional column of the softmax, with the logits that they had. The next full
+    iteration updates every class and selects the live ones again, so that a class can return.
 
-    Both iterations have the same fixed points. Before a fixed point is reached, they differ by the changes that the
-    dead classes would have made in the meantime, at most ``DEAD`` queries each.
+    Both iterations have the same fixed points. Before a fixed point is reached, they differ by the
+    changes that the dead classes would have made in the meantime, at most ``DEAD`` queries each.
     """
     n_query, n_classes = u.shape[1:]
     masses = u.sum(1)
     n_live = int((masses > DEAD).sum(1).max())
-    n_live = (
-        n_live // 4 * 4 + 3
-    )  # one column more makes a multiple of 4: products of such a width are faster
+    # one column more makes a multiple of 4: products of such a width are faster
+    n_live = n_live // 4 * 4 + 3
     if n_classes - n_live < max(_FEWEST_DEAD, n_live):
         return None
     # One class more than the live ones: its column holds the dead classes together.
@@ -258,9 +303,8 @@ def live_iterations(
     columns = live.unsqueeze(1).expand(-1, n_query, -1)
     form = form.take_classes(torch.cat([live, chosen[:, -1:]], 1))
     part = u.gather(2, columns)
-    dead = u.scatter(2, columns, 0).sum(
-        2, keepdim=True
-    )  # [t, q, 1] the probability of the dead classes together
+    # [t, q, 1] the probability of the dead classes together
+    dead = u.scatter(2, columns, 0).sum(2, keepdim=True)
     largest, at = part.max(2, keepdim=True)
     together = logits.gather(2, live.gather(1, at.squeeze(2)).unsqueeze(2)) + (dead / largest).log()
     both = torch.cat([part, dead], 2)  # [t, q, l+1]

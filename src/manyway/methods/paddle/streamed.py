@@ -1,11 +1,12 @@
 """PADDLE for one task whose queries do not fit into memory: they are read in blocks.
 
-The state between iterations is the prototypes w [k, d] and the duals v [k]. An iteration reads the queries once: the
-assignments of a block are computed, summed per class, and discarded. Memory is block·k + k·d whatever |Q| is.
+The state between iterations is the prototypes w [k, d] and the duals v [k]. An iteration reads the
+queries once: the assignments of a block are computed, summed per class, and discarded. Memory is
+block·k + k·d whatever |Q| is.
 
-Most classes soon have almost no query; they are called dead. As in ``live_iterations``, full iterations alternate with
-iterations that update the live classes only. For these, one number is stored per query: the log-sum-exp of the logits
-of its dead classes.
+Most classes soon have almost no query; they are called dead. As in ``live_iterations``, full
+iterations alternate with iterations that update the live classes only. For these, one number is
+stored per query: the log-sum-exp of the logits of its dead classes.
 """
 
 from dataclasses import dataclass
@@ -45,7 +46,8 @@ class State:
 class Iterate:
     """The work of an iteration on one block.
 
-    With ``dead`` [k] it also returns the memory of the block, [b]: the log-sum-exp of the logits of the dead classes.
+    With ``dead`` [k] it also returns the memory of the block, [b]:
+    the log-sum-exp of the logits of the dead classes.
     """
 
     state: State
@@ -58,9 +60,8 @@ class Iterate:
                 u = logits.softmax(1)
             else:
                 u = torch.cat([logits, memory.to(logits).unsqueeze(1)], 1).softmax(1)[:, :-1]
-            sums = Sums(
-                (u.sum(0, dtype=torch.float64), (u.mT @ rows[0]).double())
-            )  # [k] and [k, d]
+            # [k] and [k, d]
+            sums = Sums((u.sum(0, dtype=torch.float64), (u.mT @ rows[0]).double()))
             return sums, memory if self.dead is None else logits[:, self.dead].logsumexp(1)
 
 
@@ -76,62 +77,95 @@ def paddle_in_blocks(
 ) -> Solution:
     """Run PADDLE on one task over blocks of queries (``Tasks.pile``).
 
-    The parameters are those of ``paddle``. Without ``tol``, iterations that move the prototypes by no more than
-    rounding are skipped. No objective is recorded.
+    The parameters are those of ``paddle``. Without ``tol``, iterations that move the prototypes by
+    no more than rounding are skipped. No objective is recorded.
 
-    Dead classes are skipped in float32 only, and for at most five iterations; ``tol`` can be met only in an iteration
-    that updates all classes.
+    Dead classes are skipped in float32 only, and for at most five iterations; ``tol`` can be met
+    only in an iteration that updates all classes.
     """
     tasks = transform(tasks, scale)
-    pile, labels, n_query, n_classes = (
-        tasks.pile,
-        tasks.support_labels[0],
-        tasks.n_query,
-        tasks.n_classes,
-    )
-    assert pile is not None
-    mean = pile.extent().mean  # float32 is accurate for distances relative to it
-    pile, support = pile.then(Scaling(middle=mean)), (tasks.support - mean)[0]
-    sums = torch.zeros(n_classes, support.shape[1], dtype=torch.float64, device=support.device)
-    sums.index_add_(0, labels, support.double())
-    counts = torch.bincount(labels, minlength=n_classes).double()
-    weight = 1.0 if lam is None else lam / n_query
-    prototypes = (sums / counts.unsqueeze(-1)).to(support.dtype)
-    state = State(prototypes, torch.zeros_like(prototypes[:, 0]))
-    rounding = torch.finfo(support.dtype).eps * float(prototypes.norm(dim=1).mean())
-    masses = counts  # Σ_q u_qk; before the first iteration no class is dead
-    every_class = live = torch.arange(n_classes, device=support.device)
+    assert tasks.pile is not None
+    mean = tasks.pile.extent().mean  # float32 is accurate for distances relative to it
+    pile = tasks.pile.then(Scaling(middle=mean))
+    n_classes = tasks.n_classes
+    weight = 1.0 if lam is None else lam / tasks.n_query
+    update = _Update.of(tasks, mean, weight, eps)
+    state = update.start(tasks.dtype)
+    rounding = torch.finfo(tasks.dtype).eps * float(state.prototypes.norm(dim=1).mean())
+    limit = rounding if tol is None else tol
+    masses = update.counts  # Σ_q u_qk; before the first iteration no class is dead
+    every_class = live = torch.arange(n_classes, device=tasks.device)
     memories: list[Any] = []
     skipping = 0  # how many more iterations may skip the dead classes
-    n_iter, converged = 1, False
+    n_iter = 1
+    converged = False
     for iteration in range(1, max_iter):
         full = skipping == 0 or iteration == max_iter - 1
         if full:
-            which, dead, skipping = every_class, None, 0
-            if support.dtype == torch.float32 and iteration >= _ALL_CLASSES_UNTIL:
-                dead = _dead(masses, n_query)
+            which = every_class
+            dead = None
+            skipping = 0
+            if tasks.dtype == torch.float32 and iteration >= _ALL_CLASSES_UNTIL:
+                dead = _dead(masses, tasks.n_query)
             part, memories = pile.each(Iterate(state, dead))
             if dead is not None:
-                live, skipping = every_class[~dead], _PERIOD - 1
+                live = every_class[~dead]
+                skipping = _PERIOD - 1
         else:
-            which, skipping = live, skipping - 1
+            which = live
+            skipping -= 1
             part, _ = pile.each(Iterate(state.of_classes(live)), memories)
-        mine, moments = part.values
-        new = ((sums[which] + moments) / (counts[which] + mine).unsqueeze(-1)).to(support.dtype)
-        dual = (mine / n_query + eps).log() + 1
-        bias = (weight * dual if weight else torch.zeros_like(dual)).to(support.dtype)
-        moved = float((new - state.prototypes[which]).norm(dim=1).sum() / n_classes)
-        masses = masses.index_copy(0, which, mine)
-        state = State(
-            state.prototypes.index_copy(0, which, new), state.bias.index_copy(0, which, bias)
-        )
+        of_classes, moments = part.values
+        masses = masses.index_copy(0, which, of_classes)
+        before = state
+        state = update(before, which, of_classes, moments)
+        change = state.prototypes[which] - before.prototypes[which]
+        moved = float(change.norm(dim=1).sum() / n_classes)
         n_iter = iteration + 1
-        if moved < (rounding if tol is None else tol):
+        if moved < limit:
             converged = full and tol is not None
             if full:
                 break
             skipping = 0  # only live classes were updated, so the next iteration updates all
     return Solution(Reading(pile, state), n_iter, converged, lambda: state.prototypes[None] + mean)
+
+
+@dataclass(frozen=True, eq=False)
+class _Update:
+    """The prototypes and duals that are optimal for some assignments."""
+
+    sums: Tensor  # [k, d] Σ_s y_sk z_s, relative to the mean of the queries
+    counts: Tensor  # [k] Σ_s y_sk
+    n_query: int
+    weight: float  # λ/|Q|
+    eps: float
+
+    @staticmethod
+    def of(tasks: Tasks, mean: Tensor, weight: float, eps: float) -> "_Update":
+        labels = tasks.support_labels[0]
+        support = (tasks.support - mean)[0].double()
+        sums = support.new_zeros(tasks.n_classes, support.shape[1]).index_add_(0, labels, support)
+        counts = torch.bincount(labels, minlength=tasks.n_classes).double()
+        return _Update(sums, counts, tasks.n_query, weight, eps)
+
+    def start(self, dtype: torch.dtype) -> State:
+        """The class means of the support, and v = 0."""
+        prototypes = (self.sums / self.counts.unsqueeze(-1)).to(dtype)
+        return State(prototypes, torch.zeros_like(prototypes[:, 0]))
+
+    def __call__(self, state: State, which: Tensor, masses: Tensor, moments: Tensor) -> State:
+        """With new prototypes and duals of the classes ``which`` [c], whose queries have the
+        ``masses`` [c] = Σ_q u_qk and the ``moments`` [c, d] = Σ_q u_qk z_q.
+        """
+        sums = self.sums[which] + moments
+        prototypes = sums / (self.counts[which] + masses).unsqueeze(-1)
+        bias = torch.zeros_like(masses)
+        if self.weight:
+            bias = self.weight * ((masses / self.n_query + self.eps).log() + 1)
+        return State(
+            state.prototypes.index_copy(0, which, prototypes.to(state.prototypes.dtype)),
+            state.bias.index_copy(0, which, bias.to(state.bias.dtype)),
+        )
 
 
 def soft_kmeans_in_blocks(tasks: Tasks, **options: Any) -> Solution:
@@ -142,9 +176,11 @@ def soft_kmeans_in_blocks(tasks: Tasks, **options: Any) -> Solution:
 def _dead(masses: Tensor, n_query: int) -> Tensor | None:
     """[k] which classes have almost no query; None when they are too few for a gain.
 
-    The mass of a dead class matters only through its dual, where mass/|Q| is compared with ε, so the limit grows with
-    |Q|.
+    The mass of a dead class matters only through its dual, where mass/|Q| is compared with ε,
+    so the limit grows with |Q|.
     """
     dead = masses <= min(max(1e-7 * n_query, 1e-5), 0.1)
     n_dead = int(dead.sum())
-    return dead if n_dead >= max(_FEWEST_DEAD, len(masses) // 2) and n_dead < len(masses) else None
+    if max(_FEWEST_DEAD, len(masses) // 2) <= n_dead < len(masses):
+        return dead
+    return None

@@ -1,6 +1,8 @@
-"""The learned parameters of UNEM: where they come from, what is refused, and which tasks they were learned for.
+"""The learned parameters of UNEM: where they come from, what is refused, and
+which tasks they were learned for.
 
-They are a small JSON file that ``manyway tune`` writes. The files in this folder come with the package:
+They are a small JSON file that ``manyway tune`` writes.
+The files in this folder come with the package:
 
 * ``letters.json``: of ``manyway tune`` on the embedded letters of the validation classes, ``glyphs-val.safetensors``;
 * ``authors-cub-5shot.json``, ``authors-cub-20shot.json``: the values that the authors publish, after softplus.
@@ -42,13 +44,13 @@ class Parameters(Strict):
     lam: OneOrMore[NotNegative]  # one per layer, as is the temperature
     temperature: OneOrMore[Positive]
     scale: str | None = "cl2"  # the feature transform
-    training: dict[str, Any] | None = (
-        None  # shots, k_eff, n_classes, n_query, fingerprint of the features, …
-    )
+    # shots, k_eff, n_classes, n_query, fingerprint of the features, …
+    training: dict[str, Any] | None = None
 
     @model_validator(mode="after")
     def _per_layer(self) -> "Parameters":
-        n_lam, n_temperature = len(self.lam), len(self.temperature)
+        n_lam = len(self.lam)
+        n_temperature = len(self.temperature)
         if n_lam != n_temperature:
             raise ValueError(
                 f"lam has {n_lam} values and temperature {n_temperature}; give one per layer"
@@ -81,11 +83,13 @@ def read_parameters(given: str | PathLike[str] | Mapping[str, Any]) -> Parameter
     >>> read_parameters({"feature_scale": 1, "lam": [1, 2], "temperature": [1]})
     Traceback (most recent call last):
         ...
-    manyway.errors.InputError: The table of parameters: lam has 2 values and temperature 1; give one per layer.
+    manyway.errors.InputError: The table of parameters: lam has 2 values and temperature 1;
+    give one per layer.
     """
     if isinstance(given, Mapping):
         return _checked(given, "The table of parameters")
-    path, presets = Path(given), preset_names()
+    path = Path(given)
+    presets = preset_names()
     if str(given) in presets:
         path = _FOLDER / f"{given}.json"
     elif not path.is_file():  # nor a pipe or a device, which could block for ever
@@ -108,7 +112,8 @@ def unlike_training(
     n_query: int,
     k_eff: int | None = None,
 ) -> str | None:
-    """A sentence where tasks differ from those that the parameters were learned on; None where they do not.
+    """A sentence where tasks differ from those that the parameters were learned on;
+    None where they do not.
 
     ``params`` are those of ``unem``. ``k_eff`` is None where nobody knows it.
     """
@@ -145,7 +150,9 @@ def _read(path: Path) -> Any:
 
 
 def _checked(data: Any, where: str) -> Parameters:
-    """The content of a file or a mapping as parameters; the first thing that is wrong is one sentence."""
+    """The content of a file or a mapping as parameters;
+    the first thing that is wrong is one sentence.
+    """
     if not isinstance(data, Mapping) or not {"feature_scale", "lam", "temperature"} & data.keys():
         raise InputError(
             f"{where} has no parameters of unem; give the file unem-NAME.json that `manyway tune` writes."
