@@ -4,7 +4,7 @@ import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple, TypeVar
 from warnings import warn
 
 import numpy as np
@@ -23,9 +23,10 @@ from manyway.sampling import FeatureSet, TaskSpec, sample_groups, sample_tasks
 # Working memory of a chunk of tasks. It follows from the shapes alone, never from the machine, so that the same
 # experiment is cut into the same chunks everywhere and gives the same bits.
 _CHUNK_BYTES = {"cpu": 64 * 2**20, "cuda": 40 * 2**30}
-_DRAWN_BYTES = (
-    2**25
-)  # of indices; drawing tasks for many chunks at a time costs less than chunk by chunk
+# of indices; drawing tasks for many chunks at a time costs less than chunk by chunk
+_DRAWN_BYTES = 2**25
+
+_Chunk = TypeVar("_Chunk", Tasks, range)  # tasks, or their numbers
 
 
 @dataclass(frozen=True, eq=False)
@@ -88,7 +89,8 @@ class Evaluation:
         Parameters
         ----------
         name : str, default="accuracy"
-            ``accuracy``, ``calibration``, ``n_present.within``, …; see ``manyway.evaluation.metrics``.
+            ``accuracy``, ``calibration``, ``n_present.within``, …;
+            see ``manyway.evaluation.metrics``.
 
         Returns
         -------
@@ -120,28 +122,30 @@ def evaluate(
 ) -> Evaluation:
     """Measure a method on many tasks.
 
-    On a CPU, chunks of tasks run at the same time with one thread each, because a single task is too small to be
-    divided among cores. On a GPU, a chunk that does not fit into memory is halved, and those after it too.
+    On a CPU, chunks of tasks run at the same time with one thread each, because a single task is
+    too small to be divided among cores. On a GPU, a chunk that does not fit into memory is halved,
+    and those after it too.
 
     Parameters
     ----------
     method : str, function or estimator
-        A name in ``METHODS``; a function ``(tasks, **params) -> Solution``; or an object with ``fit`` and ``predict``,
-        such as a scikit-learn classifier, which is fitted to the support of each task and predicts its queries.
+        A name in ``METHODS``; a function ``(tasks, **params) -> Solution``; or an object with
+        ``fit`` and ``predict``, such as a scikit-learn classifier, which is fitted to the support
+        of each task and predicts its queries.
     features : FeatureSet
         What tasks are drawn from.
     spec : TaskSpec
         What a task looks like.
     n_tasks, seed, start : int
-        Tasks ``start`` to ``start + n_tasks - 1`` of the sequence that ``seed`` defines. With ``spec.n_batches``, the
-        number of streams; a value is then that of a whole stream.
+        Tasks ``start`` to ``start + n_tasks - 1`` of the sequence that ``seed`` defines. With
+        ``spec.n_batches``, the number of streams; a value is then that of a whole stream.
     device : str or torch.device, optional
         Where to run. Default: where the features are.
     metrics : iterable of str
         What to measure besides accuracy: names in ``manyway.evaluation.metrics.METRICS``.
     scorer : str, optional
-        A name in ``manyway.evaluation.scorers.SCORERS``: metrics of unknown queries then use its score instead of the
-        method's own.
+        A name in ``manyway.evaluation.scorers.SCORERS``: metrics of unknown queries then use its
+        score instead of the method's own.
     progress : function, optional
         Called with the number of tasks of each finished chunk.
     **params
@@ -181,82 +185,135 @@ def evaluate(
     if isinstance(spec.unknown_from, FeatureSet):
         spec = replace(spec, unknown_from=spec.unknown_from.to(features.features.device))
     size = chunk_size(method, features, spec)
-    limit = (
-        _fitting(size, method, features, spec) if features.features.device.type == "cuda" else size
-    )
+    limit = size
+    if features.features.device.type == "cuda":
+        limit = _fitting(size, method, features, spec)
     unlike = _unlike_training(method, params, features, spec)
     if unlike is not None:
         warn(unlike, UserWarning, stacklevel=2)
+    measurement = _Measurement(
+        solver=partial(solver, **params),
+        name=name,
+        features=features,
+        spec=spec,
+        metrics=measured,
+        scorer=scorer,
+        progress=progress,
+        limit=limit,
+    )
+    parts = measurement.of_all(seed, range(start, start + n_tasks), size)
+    correct, *others = parts.values
+    more = {metric.name: values for metric, values in zip(measured[1:], others, strict=True)}
+    return Evaluation(correct, spec.n_known, parts.seconds, more)
 
-    def run(tasks: Tasks) -> tuple[list[Values], float]:
-        """The values of some tasks, or of whole streams, whose batches are rows of the tasks."""
-        nonlocal limit
-        n_units = len(tasks) // spec.n_batches
-        if n_units <= limit:
+
+class _Measured(NamedTuple):
+    """What was measured on some tasks, or on some streams of batches."""
+
+    values: list[Values]  # of each metric
+    seconds: float  # in the solver
+
+    @staticmethod
+    def joined(parts: Sequence["_Measured"]) -> "_Measured":
+        """Those of several stretches of tasks as one."""
+        by_metric = zip(*(part.values for part in parts), strict=True)
+        values = [np.concatenate(stretches) for stretches in by_metric]
+        return _Measured(values, sum(part.seconds for part in parts))
+
+
+@dataclass
+class _Measurement:
+    """A method whose answers are measured, chunk by chunk of tasks."""
+
+    solver: Callable[[Tasks], Solution]
+    name: str
+    features: FeatureSet
+    spec: TaskSpec
+    metrics: Sequence[Metric]
+    scorer: str | None
+    progress: Callable[[int], None] | None
+    limit: int  # tasks, or streams, that have fitted into memory so far
+
+    def of_all(self, seed: int, numbers: range, size: int) -> _Measured:
+        """The tasks with some numbers, in chunks of that size."""
+        if self.spec.is_ragged:
+            chunks = [numbers[place : place + size] for place in range(0, len(numbers), size)]
+            return _Measured.joined(self._each(partial(self._of_ragged, seed), chunks))
+        spec = self.spec
+        n_samples = spec.n_queries * spec.n_batches + _n_support(self.features, spec)
+        drawn = size * max(1, _DRAWN_BYTES // (8 * size * n_samples))  # whole chunks
+        rows = size * spec.n_batches
+        parts: list[_Measured] = []
+        for first in numbers[::drawn]:
+            count = min(drawn, numbers.stop - first)
+            tasks = sample_tasks(self.features, spec, seed, first, count)
+            chunks_of_tasks = [tasks[place : place + rows] for place in range(0, len(tasks), rows)]
+            parts += self._each(self._of, chunks_of_tasks)
+        return _Measured.joined(parts)
+
+    def _each(
+        self, measure: Callable[[_Chunk], _Measured], chunks: Sequence[_Chunk]
+    ) -> list[_Measured]:
+        """Measure every chunk: on a CPU several at a time."""
+        if self.features.features.device.type == "cpu":
+            return side_by_side(measure, chunks)
+        return [measure(chunk) for chunk in chunks]
+
+    def _of_ragged(self, seed: int, numbers: range) -> _Measured:
+        """A chunk of tasks that differ in their number of queries:
+        tasks with as many queries are solved together.
+        """
+        groups = sample_groups(self.features, self.spec, seed, numbers.start, len(numbers))
+        found = _Measured.joined([self._of(tasks) for _, tasks in groups])
+        order = torch.cat([places for places, _ in groups]).argsort().numpy()
+        return found._replace(values=[values[order] for values in found.values])
+
+    def _of(self, tasks: Tasks) -> _Measured:
+        """Some tasks, or whole streams, whose batches are rows of the tasks.
+        Where they do not fit into the memory of a GPU, one half after the other.
+        """
+        n_units = len(tasks) // self.spec.n_batches
+        if n_units <= self.limit:
             try:
-                return attempt(tasks)
+                return self._attempt(tasks)
             except torch.cuda.OutOfMemoryError as error:
                 if n_units == 1:
                     raise InputError(
-                        f"{name} needs more GPU memory than there is for a single task."
+                        f"{self.name} needs more GPU memory than there is for a single task."
                     ) from error
             # Here and not inside `except`: the exception keeps the failed attempt's tensors alive.
             torch.cuda.empty_cache()
-            limit = (n_units + 1) // 2
-        half = (n_units + 1) // 2 * spec.n_batches
-        left, right = run(tasks[:half]), run(tasks[half:])
-        return _joined([left[0], right[0]]), left[1] + right[1]
+            self.limit = (n_units + 1) // 2
+        half = (n_units + 1) // 2 * self.spec.n_batches
+        return _Measured.joined([self._of(tasks[:half]), self._of(tasks[half:])])
 
-    def attempt(tasks: Tasks) -> tuple[list[Values], float]:
-        begin = clock(features)
-        solution = solver(tasks, **params)
-        seconds = clock(features) - begin
-        solution = (
-            solution
-            if scorer is None
-            else solution.changed(unknown=get_scorer(scorer).score(tasks))
-        )
-        values = [metric.measure(solution, tasks).cpu().numpy() for metric in measured]
-        for place, (metric, value) in enumerate(zip(measured, values, strict=True)):
-            if not (np.isfinite(value) | (np.isnan(value) & metric.may_be_undefined)).all():
-                raise InputError(
-                    f"{name} gives values of the metric {metric.name} that are not finite."
-                )
-            if spec.n_batches > 1:
-                values[place] = metric.in_streams(value, spec.n_batches)
-        if progress is not None:
-            progress(len(tasks) // spec.n_batches)
-        return values, seconds
+    def _attempt(self, tasks: Tasks) -> _Measured:
+        begin = clock(self.features)
+        solution = self.solver(tasks)
+        seconds = clock(self.features) - begin
+        if self.scorer is not None:
+            solution = solution.changed(unknown=get_scorer(self.scorer).score(tasks))
+        values = [self._measure(metric, solution, tasks) for metric in self.metrics]
+        if self.progress is not None:
+            self.progress(len(tasks) // self.spec.n_batches)
+        return _Measured(values, seconds)
 
-    def run_ragged(first: int) -> tuple[list[Values], float]:
-        """A chunk of tasks that differ in their number of queries: tasks with as many queries are solved together."""
-        groups = sample_groups(features, spec, seed, first, min(size, end - first))
-        found = [run(tasks) for _, tasks in groups]
-        order = torch.cat([places for places, _ in groups]).argsort().numpy()
-        return [values[order] for values in _joined([values for values, _ in found])], sum(
-            s for _, s in found
-        )
-
-    end, on_cpu = start + n_tasks, features.features.device.type == "cpu"
-    parts: list[tuple[list[Values], float]] = []
-    if spec.is_ragged:
-        firsts = range(start, end, size)
-        parts = side_by_side(run_ragged, firsts) if on_cpu else list(map(run_ragged, firsts))
-    else:
-        n_samples = spec.n_queries * spec.n_batches + _n_support(features, spec)
-        drawn = size * max(1, _DRAWN_BYTES // (8 * size * n_samples))  # whole chunks
-        rows = size * spec.n_batches
-        for first in range(start, end, drawn):
-            tasks = sample_tasks(features, spec, seed, first, min(drawn, end - first))
-            chunks = [tasks[place : place + rows] for place in range(0, len(tasks), rows)]
-            parts += side_by_side(run, chunks) if on_cpu else list(map(run, chunks))
-    correct, *others = _joined([values for values, _ in parts])
-    more = {metric.name: values for metric, values in zip(measured[1:], others, strict=True)}
-    return Evaluation(correct, spec.n_known, sum(seconds for _, seconds in parts), more)
+    def _measure(self, metric: Metric, solution: Solution, tasks: Tasks) -> Values:
+        values = metric.measure(solution, tasks).cpu().numpy()
+        undefined = np.isnan(values) & metric.may_be_undefined
+        if not (np.isfinite(values) | undefined).all():
+            raise InputError(
+                f"{self.name} gives values of the metric {metric.name} that are not finite."
+            )
+        if self.spec.n_batches > 1:
+            return metric.in_streams(values, self.spec.n_batches)
+        return values
 
 
 def _measured(names: Iterable[str], spec: TaskSpec, scorer: str | None) -> list[Metric]:
-    """The metrics of those names, accuracy first; with the number of queries, where tasks differ in it."""
+    """The metrics of those names, accuracy first;
+    with the number of queries, where tasks differ in it.
+    """
     names = [names] if isinstance(names, str) else list(names)
     for name in names:
         metric = named(METRICS, name, "metric")
@@ -272,11 +329,6 @@ def _measured(names: Iterable[str], spec: TaskSpec, scorer: str | None) -> list[
         get_scorer(scorer)
     sizes = ["n_query"] if spec.is_ragged else []
     return [METRICS[name] for name in dict.fromkeys(["accuracy", *names, *sizes])]
-
-
-def _joined(parts: Sequence[Sequence[Values]]) -> list[Values]:
-    """The values of each metric over several stretches of tasks."""
-    return [np.concatenate(values) for values in zip(*parts, strict=True)]
 
 
 def _solver(
@@ -305,10 +357,8 @@ def _unlike_training(
     """A sentence where the tasks differ from those that the parameters of a method were learned on."""
     if not isinstance(method, str):
         return None
-    n_classes, k_eff = (
-        spec.ways(features.n_classes),
-        spec.k_eff if isinstance(spec.k_eff, int) else None,
-    )
+    n_classes = spec.ways(features.n_classes)
+    k_eff = spec.k_eff if isinstance(spec.k_eff, int) else None
     sizes = {"n_classes": n_classes, "n_query": spec.n_queries}
     shots = _n_support(features, spec) / n_classes
     return get_method(method).unlike_training(params, shots=shots, k_eff=k_eff, **sizes)
@@ -318,16 +368,17 @@ def fit_and_predict(estimator: Any, tasks: Tasks, with_probabilities: bool) -> S
     """An estimator fitted to the support of each task, and its answers for the queries."""
     from sklearn.base import clone
 
-    support, query = tasks.support.cpu().numpy(), tasks.query.cpu().numpy()
-    labels, predicted = tasks.support_labels.cpu().numpy(), []
+    support = tasks.support.cpu().numpy()
+    query = tasks.query.cpu().numpy()
+    labels = tasks.support_labels.cpu().numpy()
+    predicted = []
     probabilities = np.zeros((len(tasks), tasks.n_query, tasks.n_classes))
     for t in range(len(tasks)):
         fitted = clone(estimator, safe=False).fit(support[t], labels[t])
         predicted.append(np.asarray(fitted.predict(query[t])).astype(np.int64))
         if with_probabilities and hasattr(fitted, "predict_proba"):
-            probabilities[t][:, np.asarray(fitted.classes_).astype(np.int64)] = (
-                fitted.predict_proba(query[t])
-            )
+            columns = np.asarray(fitted.classes_).astype(np.int64)
+            probabilities[t][:, columns] = fitted.predict_proba(query[t])
         else:
             probabilities[t, np.arange(tasks.n_query), predicted[t]] = 1.0
     answers = torch.from_numpy(probabilities).to(tasks.device, tasks.dtype)
@@ -335,24 +386,26 @@ def fit_and_predict(estimator: Any, tasks: Tasks, with_probabilities: bool) -> S
 
 
 def chunk_size(method: Any, features: FeatureSet, spec: TaskSpec, device: str | None = None) -> int:
-    """How many tasks to solve together on that type of device (None: the one the features are on)."""
+    """How many tasks to solve together on that type of device
+    (None: the one the features are on).
+    """
     kind = features.features.device.type if device is None else torch.device(device).type
-    return max(
-        1, _CHUNK_BYTES.get(kind, _CHUNK_BYTES["cpu"]) // _task_bytes(method, features, spec, kind)
-    )
+    memory = _CHUNK_BYTES.get(kind, _CHUNK_BYTES["cpu"])
+    return max(1, memory // _task_bytes(method, features, spec, kind))
 
 
 def _task_bytes(method: Any, features: FeatureSet, spec: TaskSpec, kind: str) -> int:
-    """The memory of one task (or stream) in a solver: class sums, prototypes, samples, [n, k] arrays, one [q, q]."""
+    """The memory of one task (or stream) in a solver:
+    class sums, prototypes, samples, [n, k] arrays, one [q, q].
+    """
     n_ways = spec.ways(features.n_classes)
     n_support = _n_support(features, spec)
     holds_support = get_method(method).holds_support if isinstance(method, str) else True
-    samples = spec.n_queries + (n_support if holds_support in (True, kind) else 0)
-    numbers = (
-        2 * (n_ways + samples) * features.features.shape[1]
-        + 4 * samples * n_ways
-        + spec.n_queries**2
-    )
+    samples = spec.n_queries
+    if holds_support in (True, kind):
+        samples += n_support
+    n_features = features.features.shape[1]
+    numbers = 2 * (n_ways + samples) * n_features + 4 * samples * n_ways + spec.n_queries**2
     return (numbers + 2 * n_support) * features.features.element_size() * spec.n_batches
 
 

@@ -1,16 +1,18 @@
 """``METRICS``: what can be measured about the answers of a method, besides how many are correct.
 
-A metric measures something in every task (``measure``) and summarises it over tasks (``summaries``), with a 95 %
-interval. Stored results keep one value per task, or sums over tasks where one value per task would be too long
-(``summed``): whole numbers, so that the sums do not depend on the order in which tasks are finished.
+A metric measures something in every task (``measure``) and summarises it over tasks
+(``summaries``), with a 95 % interval. Stored results keep one value per task, or sums over tasks
+where one value per task would be too long (``summed``): whole numbers, so that the sums do not
+depend on the order in which tasks are finished.
 
-Labels are scored on the known queries: those whose class is in the task. The others are unknown, and their label is -1.
-A query's unknown score is ``Solution.unknown``, and 1 minus its highest class probability where a method has none; the
-unknown queries are the positives. A value that is undefined in a task, such as AUROC where no query is unknown or none
-is known, is NaN (stored as null) and left out of means.
+Labels are scored on the known queries: those whose class is in the task. The others are unknown,
+and their label is -1. A query's unknown score is ``Solution.unknown``, and 1 minus its highest
+class probability where a method has none; the unknown queries are the positives. A value that is
+undefined in a task, such as AUROC where no query is unknown or none is known, is NaN (stored as
+null) and left out of means.
 
-A summary is named METRIC or METRIC.PART, for example ``n_present`` or ``n_present.within``. Reading the table and
-summarising stored values loads no torch.
+A summary is named METRIC or METRIC.PART, for example ``n_present`` or ``n_present.within``. Reading
+the table and summarising stored values loads no torch.
 """
 
 from __future__ import annotations
@@ -29,14 +31,14 @@ if TYPE_CHECKING:
     from manyway.core import Solution, Tasks
 
 BINS = 15  # of the reliability diagram
-GROUPS = 20  # sums are kept for this many groups of tasks; the interval follows from how the groups differ
+# sums are kept for this many groups of tasks; the interval follows from how the groups differ
+GROUPS = 20
 MILLION = 1_000_000  # probabilities are summed as whole millionths
 Values = np.ndarray[Any, np.dtype[Any]]
 Count = int | Values  # of known queries: the same in every task, or one number per task
 Measure = Callable[["Solution", "Tasks"], "Tensor"]
-Over = Callable[
-    [Values, Count], Interval
-]  # (stored values, known queries per task) -> over all tasks
+# (stored values, known queries per task) -> over all tasks
+Over = Callable[[Values, Count], Interval]
 
 
 class Summary(NamedTuple):
@@ -51,8 +53,8 @@ class Summary(NamedTuple):
 class Metric(NamedTuple):
     """Something that is measured in every task.
 
-    ``measure`` gets a solution and its tasks, whose ``query_labels`` are known, and returns a tensor whose first axis
-    are the tasks.
+    ``measure`` gets a solution and its tasks, whose ``query_labels`` are known, and returns a
+    tensor whose first axis are the tasks.
     """
 
     name: str
@@ -60,20 +62,19 @@ class Metric(NamedTuple):
     summaries: Mapping[str, Summary]  # part -> summary; the part "" is the metric itself
     summed: bool = False
     may_be_undefined: bool = False  # NaN where a task has no value
-    of_probability: bool = (
-        False  # needs the probability that a query is unknown; a score of another scale will not do
-    )
-    over_batches: str | None = (
-        "mean"  # how the values of the batches of a stream are put together, or None: not at all
-    )
+    # needs the probability that a query is unknown; a score of another scale will not do
+    of_probability: bool = False
+    # how the values of the batches of a stream are put together, or None: not at all
+    over_batches: str | None = "mean"
 
     def stored(self, values: Values, start: int) -> list[Any]:
-        """What is kept of the values of tasks start, start + 1, …: all of them, or their sums in groups of tasks."""
+        """What is kept of the values of tasks start, start + 1, …:
+        all of them, or their sums in groups of tasks.
+        """
         values = sum_groups(values, start) if self.summed else values
         if values.dtype.kind != "i":
-            values = values.astype(np.float64).round(
-                6
-            )  # six digits are more than any interval is wide
+            # six digits are more than any interval is wide
+            values = values.astype(np.float64).round(6)
             values = np.where(np.isnan(values), None, values) if self.may_be_undefined else values  # type: ignore[call-overload]
         return list(values.tolist())
 
@@ -111,7 +112,8 @@ def summary_names() -> list[str]:
 
 
 def sum_groups(values: Values, start: int = 0) -> Values:
-    """[g, …] the sums over tasks whose number is 0, 1, … modulo ``GROUPS``; the values are those of tasks from start.
+    """[g, …] the sums over tasks whose number is 0, 1, … modulo ``GROUPS``;
+    the values are those of tasks from start.
 
     >>> sum_groups(np.arange(30)).tolist()[:11]
     [20, 22, 24, 26, 28, 30, 32, 34, 36, 38, 10]
@@ -124,8 +126,9 @@ def sum_groups(values: Values, start: int = 0) -> Values:
 def reliability(stored: Any) -> tuple[Values, Values, Values]:
     """The points of a reliability diagram from stored calibration sums (groups or tasks, 15, 3).
 
-    Per bin the sums hold the number of queries, the sum of their confidences in millionths and the number of correct
-    ones. Returns mean confidence, fraction correct and number of queries of the bins that have a query.
+    Per bin the sums hold the number of queries, the sum of their confidences in millionths and the
+    number of correct ones. Returns mean confidence, fraction correct and number of queries of the
+    bins that have a query.
 
     >>> sums = np.zeros((1, 15, 3), dtype=int)
     >>> sums[0, 14] = 10, 9_700_000, 9
@@ -153,29 +156,38 @@ def unknown_score(solution: Solution) -> Tensor:
 
 
 def said_unknown(solution: Solution) -> Tensor:
-    """[t, q] whether a query is answered as unknown; by a probability of one half where a method does not answer so."""
+    """[t, q] whether a query is answered as unknown;
+    by a probability of one half where a method does not answer so.
+    """
     if solution.unknown is None or solution.unknown_groups is not None:
         return solution.labels < 0
     return solution.unknown > 0.5
 
 
 def auroc(solution: Solution, tasks: Tasks) -> Tensor:
-    """[t] the probability that an unknown query has a higher score than a known one; ties count half."""
+    """[t] the probability that an unknown query has a higher score than a known
+    one; ties count half.
+    """
     known = truth_of(tasks) >= 0
     return _mean_below(unknown_score(solution), known, known)
 
 
 def oscr(solution: Solution, tasks: Tasks) -> Tensor:
-    """[t] the area under the curve of correct classification rate against false positive rate (Dhamija et al., 2018).
+    """[t] the area under the curve of correct classification rate against false positive rate
+    (Dhamija et al., 2018).
 
-    It is the probability that a known query is labelled correctly and has a lower score than an unknown one.
+    It is the probability that a known query is labelled correctly and has a lower score
+    than an unknown one.
     """
     return _mean_below(unknown_score(solution), truth_of(tasks) >= 0, _hits(solution, tasks))
 
 
 def fpr_at_95(solution: Solution, tasks: Tasks) -> Tensor:
-    """[t] the fraction of known queries above the highest threshold that finds 95 % of the unknown ones."""
-    score, known = unknown_score(solution), truth_of(tasks) >= 0
+    """[t] the fraction of known queries above the highest threshold that finds 95 %
+    of the unknown ones.
+    """
+    score = unknown_score(solution)
+    known = truth_of(tasks) >= 0
     n_unknown = (~known).sum(1, keepdim=True)
     found = score.masked_fill(known, -float("inf")).sort(1, descending=True).values
     threshold = found.gather(1, ((95 * n_unknown + 99) // 100 - 1).clamp_min(0))
@@ -185,19 +197,25 @@ def fpr_at_95(solution: Solution, tasks: Tasks) -> Tensor:
 
 def rejected(solution: Solution, tasks: Tasks) -> Tensor:
     """[t, 2] the fractions of known and of unknown queries that are answered as unknown."""
-    known, said = truth_of(tasks) >= 0, said_unknown(solution)
+    known = truth_of(tasks) >= 0
+    said = said_unknown(solution)
     return _columns(*((said & of).sum(1) / of.sum(1).double() for of in (known, ~known)))
 
 
 def whole_accuracy(solution: Solution, tasks: Tasks, said: Tensor | None = None) -> Tensor:
-    """[t] the fraction of all queries with the right answer: their class, or unknown where that is ``said`` [t, q]."""
-    truth, said = truth_of(tasks), said_unknown(solution) if said is None else said
+    """[t] the fraction of all queries with the right answer:
+    their class, or unknown where that is ``said`` [t, q].
+    """
+    truth = truth_of(tasks)
+    said = said_unknown(solution) if said is None else said
     right = (said & (truth < 0)) | (~said & (solution.probabilities.argmax(-1) == truth))
     return right.double().mean(1)
 
 
 def ordered_accuracy(solution: Solution, tasks: Tasks) -> Tensor:
-    """[t] the same where as many queries as are unknown are said to be so: those with the highest scores."""
+    """[t] the same where as many queries as are unknown are said to be so:
+    those with the highest scores.
+    """
     order = unknown_score(solution).argsort(dim=1, descending=True, stable=True)
     return whole_accuracy(
         solution, tasks, order.argsort(1) < (truth_of(tasks) < 0).sum(1, keepdim=True)
@@ -205,10 +223,12 @@ def ordered_accuracy(solution: Solution, tasks: Tasks) -> Tensor:
 
 
 def unknown_groups(solution: Solution, tasks: Tasks) -> Tensor:
-    """[t, 3] the adjusted Rand index of the grouping of unknown queries, the number of groups, and the true number.
+    """[t, 3] the adjusted Rand index of the grouping of unknown queries,
+    the number of groups, and the true number.
 
-    The grouping is that of all answers: unknown queries belong together that are in one unknown group or, where they
-    are not recognised as unknown, that have one label. It is undefined where no two unknown queries are of one class.
+    The grouping is that of all answers: unknown queries belong together that are in one unknown
+    group or, where they are not recognised as unknown, that have one label. It is undefined where
+    no two unknown queries are of one class.
     """
     truth = truth_of(tasks)
     none = truth.new_full(truth.shape, -1)
@@ -228,7 +248,9 @@ def _columns(*values: Tensor) -> Tensor:
 
 
 def _mean_below(score: Tensor, known: Tensor, counted: Tensor) -> Tensor:
-    """[t] the mean over unknown and known queries of whether the known one is counted and has the lower score."""
+    """[t] the mean over unknown and known queries of whether the known one is counted and
+    has the lower score.
+    """
     import torch
 
     marked = score.masked_fill(~counted, float("inf")).sort(1).values
@@ -237,7 +259,9 @@ def _mean_below(score: Tensor, known: Tensor, counted: Tensor) -> Tensor:
 
 
 def _adjusted_rand(first: Tensor, second: Tensor, counted: Tensor) -> Tensor:
-    """[t] the adjusted Rand index of two groupings [t, q] of the counted queries, from pairs; NaN without a pair."""
+    """[t] the adjusted Rand index of two groupings [t, q] of the counted queries, from pairs;
+    NaN without a pair.
+    """
     pairs = (counted.unsqueeze(1) & counted.unsqueeze(2)).triu(1)
     in_first = (first.unsqueeze(1) == first.unsqueeze(2)) & pairs
     in_second = (second.unsqueeze(1) == second.unsqueeze(2)) & pairs
@@ -269,7 +293,9 @@ def _confidence(solution: Solution, tasks: Tasks) -> Tensor:
 
 
 def _of_labels(solution: Solution) -> Tensor:
-    """[t, q] the probability of the answer to each query: of its label, or of being unknown (-1: the last outcome)."""
+    """[t, q] the probability of the answer to each query: of its label, or of being unknown (-1:
+    the last outcome).
+    """
     outcomes = solution.outcomes
     return outcomes.gather(-1, (solution.labels % outcomes.shape[-1]).unsqueeze(-1)).squeeze(-1)
 
@@ -284,7 +310,9 @@ def _unknown_calibration(solution: Solution, tasks: Tasks) -> Tensor:
 
 
 def _in_bins(predicted: Tensor, hits: Tensor, counted: Tensor) -> Tensor:
-    """[t, b, 3] per bin of probability: the counted queries, the sum of their probabilities in millionths, the hits."""
+    """[t, b, 3] per bin of probability: the counted queries,
+    the sum of their probabilities in millionths, the hits.
+    """
     bins = (predicted * BINS).long().clamp(0, BINS - 1)
     columns = (
         counted.long(),
@@ -298,10 +326,8 @@ def _in_bins(predicted: Tensor, hits: Tensor, counted: Tensor) -> Tensor:
 
 def _counts(solution: Solution, tasks: Tasks) -> Tensor:
     """[t, k] how many of the queries are of each class."""
-    truth, counts = (
-        truth_of(tasks),
-        solution.probabilities.new_zeros(solution.probabilities[:, 0].shape),
-    )
+    truth = truth_of(tasks)
+    counts = solution.probabilities.new_zeros(solution.probabilities[:, 0].shape)
     return counts.scatter_add_(1, truth.clamp_min(0), (truth >= 0).to(counts))
 
 
@@ -311,7 +337,9 @@ def _occurs(solution: Solution, tasks: Tasks) -> Tensor:
 
 
 def _n_present(solution: Solution, tasks: Tasks) -> Tensor:
-    """[t, 3] the estimated number of classes that occur, its standard deviation, and the true number."""
+    """[t, 3] the estimated number of classes that occur,
+    its standard deviation, and the true number.
+    """
     return _columns(solution.n_present, solution.n_present_sd, _occurs(solution, tasks).sum(1))
 
 
@@ -320,7 +348,9 @@ def _presence(solution: Solution, tasks: Tasks) -> Tensor:
 
 
 def _listed(solution: Solution, tasks: Tasks) -> Tensor:
-    """[t, 3] how many classes are listed as present, how many of these occur, and how many occur in all."""
+    """[t, 3] how many classes are listed as present, how many of these occur, and
+    how many occur in all.
+    """
     occurs = _occurs(solution, tasks)
     pairs = zip(solution.present(), occurs, strict=True)
     return occurs.new_tensor(
@@ -329,14 +359,18 @@ def _listed(solution: Solution, tasks: Tasks) -> Tensor:
 
 
 def _proportions(solution: Solution, tasks: Tasks) -> Tensor:
-    """[t] half the sum of absolute differences of the proportions of classes among the known queries."""
+    """[t] half the sum of absolute differences of the proportions of classes
+    among the known queries.
+    """
     both = (_counts(solution, tasks).double(), solution.proportions.double())
     truth, estimate = (one / one.sum(-1, keepdim=True).clamp_min(1e-12) for one in both)
     return (truth - estimate).abs().sum(-1) / 2
 
 
 def _choice(solution: Solution, tasks: Tasks) -> Tensor:
-    """[t, 3] the power and the shortening of rows that ``evidence`` learned, and whether a metric; NaN elsewhere."""
+    """[t, 3] the power and the shortening of rows that ``evidence`` learned, and
+    whether a metric; NaN elsewhere.
+    """
     none = solution.probabilities.new_full((1,), float("nan"))
     power, shortening, shrinkage = (
         solution.learned.get(name, none).expand(tasks.n_tasks)

@@ -28,9 +28,8 @@ class Reply(NamedTuple):
 
 Answer = Callable[[Tensor], Reply]  # from labels [t, q], -1 where they are not known
 _STRATEGIES = ("Badge", "TypiClust", "ProbCover", "DropQuery", "Falcun")  # of scikit-activeml
-_NEAR = (
-    0.3  # queries are near each other if their squared distance is about this part of the median
-)
+# queries are near each other if their squared distance is about this part of the median
+_NEAR = 0.3
 
 
 @torch.no_grad()

@@ -1,9 +1,10 @@
 """``SCORERS``: scores that tell unknown queries from the others, for comparison with methods.
 
-The higher the score of a query, the more likely it is unknown. A score has any scale; only its order matters. All of
-them see the features after the transform ``cl2``: the base mean is subtracted, and vectors have unit norm. Prototypes
-are the normalised class means of the support. Class probabilities are those of a softmax over −10 times the squared
-distances to the prototypes, a fixed temperature. Importing this module loads no torch.
+The higher the score of a query, the more likely it is unknown. A score has any scale; only its
+order matters. All of them see the features after the transform ``cl2``: the base mean is
+subtracted, and vectors have unit norm. Prototypes are the normalised class means of the support.
+Class probabilities are those of a softmax over −10 times the squared distances to the prototypes, a
+fixed temperature. Importing this module loads no torch.
 """
 
 from __future__ import annotations
@@ -56,9 +57,11 @@ def energy(tasks: core.Tasks) -> Tensor:
 
 
 def neighbour_distance(tasks: core.Tasks) -> Tensor:
-    """The distance to the nearest prototype, averaged over the query and its five nearest other queries.
+    """The distance to the nearest prototype, averaged over the query and its five
+    nearest other queries.
 
-    Unknown queries come in groups, too: what is said of a query's neighbours is evidence about the query.
+    Unknown queries come in groups, too: what is said of a query's neighbours is
+    evidence about the query.
     """
     tasks, prototypes = _prepared(tasks)
     own = core.squared_distances(tasks.query, prototypes).amin(-1).sqrt()  # [t, q]
@@ -88,7 +91,9 @@ def local_outlier_factor(tasks: core.Tasks) -> Tensor:
 
 
 def _nearest(rows: Tensor, samples: Tensor | None, n_nearest: int) -> tuple[Tensor, Tensor]:
-    """Distances and indices [t, n, m] of the nearest samples of each row; None: of the nearest other rows."""
+    """Distances and indices [t, n, m] of the nearest samples of each row; None:
+    of the nearest other rows.
+    """
     distances = core.squared_distances(rows, rows if samples is None else samples)
     if samples is None and rows.shape[1] > 1:
         distances.diagonal(dim1=1, dim2=2).fill_(float("inf"))
@@ -102,7 +107,9 @@ def _of_rows(values: Tensor, indices: Tensor) -> Tensor:
 
 
 def _density(distances: Tensor, near: Tensor, reach: Tensor) -> Tensor:
-    """[t, n] the local reachability density. The small number is scikit-learn's, for samples that are repeated."""
+    """[t, n] the local reachability density. The small number is scikit-learn's,
+    for samples that are repeated.
+    """
     return 1 / (distances.maximum(_of_rows(reach, near)).mean(-1) + 1e-10)
 
 

@@ -1,5 +1,5 @@
-"""Means over tasks with their 95 % interval, paired differences on the same tasks, how many tasks a width needs, and
-whether a change of labels is an improvement.
+"""Means over tasks with their 95 % interval, paired differences on the same tasks, how many tasks a
+width needs, and whether a change of labels is an improvement.
 
 scipy is imported where it is used, so that commands which need no interval start quickly.
 """
@@ -17,7 +17,9 @@ Labels = Mapping[str, str]  # by item
 
 
 class Interval(NamedTuple):
-    """A mean with half the width of its 95 % interval (Student's t); the width is nan for a single value."""
+    """A mean with half the width of its 95 % interval (Student's t);
+    the width is nan for a single value.
+    """
 
     mean: float
     half: float
@@ -25,7 +27,9 @@ class Interval(NamedTuple):
     deviation: float  # standard deviation of one value
 
     def over(self, divisor: int) -> "Interval":
-        """The interval of the values divided by a number: counts are summed exactly and divided last."""
+        """The interval of the values divided by a number:
+        counts are summed exactly and divided last.
+        """
         return Interval(self.mean / divisor, self.half / divisor, self.n, self.deviation / divisor)
 
     @property
@@ -55,8 +59,8 @@ def interval(values: Sequence[float] | np.ndarray[Any, Any]) -> Interval:
 def jackknife(groups: Sequence[Any], statistic: Callable[[Any], float], n: int) -> Interval:
     """A statistic of the sum of all groups, and its interval by leaving out one group at a time.
 
-    ``n`` is the number of tasks in all groups. For a mean of equal groups this is the usual interval of the groups'
-    means:
+    ``n`` is the number of tasks in all groups.
+    For a mean of equal groups this is the usual interval of the groups' means:
 
     >>> result = jackknife([0.5, 0.7, 0.6], lambda total: total, 3)
     >>> f"{result.mean:.1f} ± {result.half / 3:.3f}"
@@ -78,7 +82,9 @@ def _student(freedom: int) -> float:
 
 
 def accuracy(correct: Counts, n_query: int | np.ndarray[Any, Any]) -> Interval:
-    """The mean fraction of correct answers, from the numbers of correct answers and of queries in each task."""
+    """The mean fraction of correct answers, from the numbers of correct answers and of
+    queries in each task.
+    """
     return (
         interval(correct).over(n_query)
         if isinstance(n_query, int)
@@ -97,7 +103,9 @@ class Paired(NamedTuple):
 
 
 def paired(a: Counts, b: Counts, n_query: int | np.ndarray[Any, Any]) -> Paired:
-    """Compare the numbers of correct answers task by task: what makes a task easy or hard cancels."""
+    """Compare the numbers of correct answers task by task:
+    what makes a task easy or hard cancels.
+    """
     counts = np.asarray(a, dtype=np.int64) - np.asarray(b, dtype=np.int64)
     difference = interval(counts if isinstance(n_query, int) else counts / n_query)
     if difference.n < 2:
@@ -116,7 +124,8 @@ def paired(a: Counts, b: Counts, n_query: int | np.ndarray[Any, Any]) -> Paired:
 
 
 def tasks_needed(deviation: float, half: float) -> int:
-    """The number of tasks that gives the 95 % interval ± ``half``, given the standard deviation of one task.
+    """The number of tasks that gives the 95 % interval ± ``half``,
+    given the standard deviation of one task.
 
     >>> tasks_needed(0.10, 0.002)
     9604
@@ -157,11 +166,13 @@ class Change(NamedTuple):
     def difference(self) -> tuple[float, float, float]:
         """The difference of the accuracies, and its 95 % interval.
 
-        The items are pairs. With b of n corrected and c made worse, the interval of (b − c)/n is that of Wald after
-        half an item is added to each of the four cells (Agresti and Min, Statistics in Medicine 24, 2005), so that it
-        holds for a few items too.
+        The items are pairs. With b of n corrected and c made worse, the interval of (b − c)/n is
+        that of Wald after half an item is added to each of the four cells (Agresti and Min,
+        Statistics in Medicine 24, 2005), so that it holds for a few items too.
         """
-        n, b, c = self.n_items + 2, self.corrected + 0.5, self.worse + 0.5
+        n = self.n_items + 2
+        b = self.corrected + 0.5
+        c = self.worse + 0.5
         half = NormalDist().inv_cdf(0.5 + LEVEL / 2) * sqrt(b + c - (b - c) ** 2 / n) / n
         return (
             (self.corrected - self.worse) / self.n_items,
@@ -182,7 +193,8 @@ def judge(
     truth : mapping of str to str
         item -> true label, for the items that are judged.
     groups : mapping of str to str, optional
-        class -> group. Labels are then right if their group is; items whose true class has no group are left out.
+        class -> group. Labels are then right if their group is;
+        items whose true class has no group are left out.
 
     Returns
     -------
@@ -203,10 +215,13 @@ def judge(
     known = {name.casefold(): group.casefold() for name, group in (groups or {}).items()}
     counts: dict[str, list[int]] = {"": [0] * 6}
     for item, label in truth.items():
-        true, old, new = shown(label), shown(before.get(item, "")), shown(after.get(item, ""))
+        true = shown(label)
+        old = shown(before.get(item, ""))
+        new = shown(after.get(item, ""))
         if not true:
             continue
-        was, now = old == true, new == true
+        was = old == true
+        now = new == true
         row = (1, was, now, now and not was, was and not now, not was and not now and old != new)
         for name in ("", label.strip()):
             counts[name] = [a + b for a, b in zip(counts.get(name, [0] * 6), row, strict=True)]
