@@ -21,7 +21,7 @@ from manyway.encoding.backbones.networks import build, encode_images
 from manyway.encoding.datasets.preprocess import ImageSet, Preprocess
 from manyway.encoding.encoders import open_encoder
 from manyway.errors import InputError
-from manyway.training.loop import Reporter, draw_curves, train, training_batch
+from manyway.training.loop import Reporter, RunFolder, draw_curves, train, training_batch
 from manyway.training.recipe import (
     AUGMENTATIONS,
     Recipe,
@@ -48,10 +48,8 @@ def patterns(n_classes: int = 6, per_class: int = 12, seed: int = 0) -> ImageSet
 
 def run(folder=None, recipe=RECIPE, reporter=None, network=None):
     network = build("resnet-small", 6, 1) if network is None else network
-    meta = {"backbone": "resnet-small"}
-    return train(
-        network, patterns(), recipe, PREPROCESS, val=patterns(seed=1), folder=folder, meta=meta, reporter=reporter
-    )
+    saved = None if folder is None else RunFolder(folder, {"backbone": "resnet-small"})
+    return train(network, patterns(), recipe, PREPROCESS, val=patterns(seed=1), folder=saved, reporter=reporter)
 
 
 def test_it_learns_and_leaves_everything_in_the_folder(tmp_path):
@@ -270,7 +268,7 @@ def test_flips_are_flips():
 def test_mixtures_are_of_an_image_and_the_next_in_the_shares_that_the_loss_uses():
     recipe = replace(RECIPE, mixup=0.5, augment="none")
     base = patterns()
-    batch = training_batch(base, torch.arange(16), recipe, PREPROCESS, 1, 0, slice(0, 16))
+    batch = training_batch(base, torch.arange(16), recipe, PREPROCESS, epoch=1, step=0, mine=slice(0, 16))
     plain, share = PREPROCESS.standardise(base.images[:16]), batch.weight.view(-1, 1, 1, 1)
     torch.testing.assert_close(batch.images, share * plain + (1 - share) * plain.roll(-1, 0))
     assert torch.equal(batch.mixed_labels, base.labels[:16].roll(-1))
@@ -280,7 +278,7 @@ def test_mixtures_are_of_an_image_and_the_next_in_the_shares_that_the_loss_uses(
     target += torch.nn.functional.one_hot(batch.mixed_labels, 6) * (1 - batch.weight[:, None])
     expected = -(target * scores.log_softmax(1)).sum(1).mean()
     torch.testing.assert_close(batch.loss(scores, 0.0), expected)
-    other_step = training_batch(base, torch.arange(16), recipe, PREPROCESS, 1, 1, slice(0, 16))
+    other_step = training_batch(base, torch.arange(16), recipe, PREPROCESS, epoch=1, step=1, mine=slice(0, 16))
     assert not torch.equal(other_step.weight, batch.weight)
 
 
@@ -325,10 +323,10 @@ import os, signal, typer
 import manyway.training.loop as loop
 from manyway.cli.train import train
 batch = loop.training_batch
-def batch_or_death(*arguments):
-    if arguments[4] == 2:
+def batch_or_death(*arguments, epoch, **options):
+    if epoch == 2:
         os.kill(os.getpid(), signal.SIGKILL)
-    return batch(*arguments)
+    return batch(*arguments, epoch=epoch, **options)
 loop.training_batch = batch_or_death
 typer.run(train)
 """

@@ -54,7 +54,8 @@ def train(
     Parameters
     ----------
     dataset
-        A data set by name (see `manyway datasets`), or a folder, zip archive or CSV file of base classes.
+        A data set by name (see `manyway datasets`), or a folder,
+        zip archive or CSV file of base classes.
     out
         Folder for checkpoints, log and plot. A run in this folder is continued.
     backbone
@@ -76,8 +77,8 @@ def train(
     weight_decay
         Default: 0.0001.
     augment
-        photo (crop, colour, flip), small-photo (larger crops, for pictures not much larger than --size), drawing (small
-        affine changes) or none.
+        photo (crop, colour, flip), small-photo (larger crops, for pictures not much larger than
+        --size), drawing (small affine changes) or none.
     mixup
         Mix pairs of images with weights from Beta(MIXUP, MIXUP).
     check_every
@@ -112,10 +113,16 @@ def train(
         with progress_bar(screen) as progress:
             meta = {"backbone": backbone, "dataset": base_source.title, "images": len(base)}
             reporter = _reporter(progress, recipe, len(base) // recipe.batch * recipe.batch)
-            run = partial(
-                training.train, network, base, recipe, preprocess, val=val_images, folder=out
+            trained = training.train(
+                network,
+                base,
+                recipe,
+                preprocess,
+                val=val_images,
+                folder=training.RunFolder(out, meta),
+                device=where,
+                reporter=reporter,
             )
-            trained = run(meta=meta, device=where, reporter=reporter)
         if rank == 0:
             _finish(trained, out, screen)
 

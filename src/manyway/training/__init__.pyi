@@ -6,6 +6,7 @@ from .loop import LAST as LAST
 from .loop import LOG as LOG
 from .loop import EpochResult as EpochResult
 from .loop import Reporter as Reporter
+from .loop import RunFolder as RunFolder
 from .loop import Trained as Trained
 from .loop import draw_curves as draw_curves
 from .loop import processes as processes

@@ -1,9 +1,10 @@
-"""Training on base classes with cross-entropy, so that the features also separate classes never seen.
+"""Training on base classes with cross-entropy,
+so that the features also separate classes never seen.
 
-Random numbers come from generators seeded by (seed, purpose, epoch, step) and never from the global one. An epoch is
-therefore the same whatever ran before it: a resumed run equals an uninterrupted one, and n processes equal one with the
-same global batch. They are drawn on the CPU for the global batch, and are so the same on every device; copies to the
-device do not block.
+Random numbers come from generators seeded by (seed, purpose, epoch, step) and never from the global
+one. An epoch is therefore the same whatever ran before it: a resumed run equals an uninterrupted
+one, and n processes equal one with the same global batch. They are drawn on the CPU for the global
+batch, and are so the same on every device; copies to the device do not block.
 """
 
 import csv
@@ -32,9 +33,14 @@ from manyway.plots import Curve, Figure, Panel, draw
 from manyway.sampling import FeatureSet, TaskSpec
 from manyway.training.recipe import AUGMENTATIONS, N_UNIFORMS, Recipe, learning_rate
 
-BEST, LAST, LOG, CURVES = "best.safetensors", "last.pt", "log.csv", "curves.png"
+BEST = "best.safetensors"
+LAST = "last.pt"
+LOG = "log.csv"
+CURVES = "curves.png"
 # One fixed number per purpose, so that draws are independent and old runs can be repeated.
-ORDER, AUGMENT, MIX = 0, 1, 3
+ORDER = 0
+AUGMENT = 1
+MIX = 3
 Settings = dict[str, Any]  # of a run, as they are saved
 Step = Callable[[int, int], None]  # is told the epoch, and how many of its images were seen
 
@@ -51,7 +57,9 @@ class EpochResult:
 
 
 class Reporter(NamedTuple):
-    """Callbacks that follow the training: ``step(epoch, n_images)`` per batch and ``epoch(result)`` per epoch."""
+    """Callbacks that follow the training: ``step(epoch, n_images)`` per batch and
+    ``epoch(result)`` per epoch.
+    """
 
     step: Step = lambda epoch, n_images: None
     epoch: Callable[[EpochResult], None] = lambda result: None
@@ -76,6 +84,14 @@ def best_epoch(history: Sequence[EpochResult]) -> EpochResult:
     )
 
 
+@dataclass(frozen=True)
+class RunFolder:
+    """Where a run is saved: its state, its log and the weights of its best epoch."""
+
+    path: Path
+    meta: Settings  # stored with the weights; it must contain ``backbone``
+
+
 def train(
     network: Backbone,
     base: ImageSet,
@@ -83,22 +99,67 @@ def train(
     preprocess: Preprocess,
     *,
     val: ImageSet | None = None,
-    folder: Path | None = None,
-    meta: dict[str, Any] | None = None,
+    folder: RunFolder | None = None,
     device: torch.device | str = "cpu",
     reporter: Reporter | None = None,
 ) -> Trained:
     """Train a network, in place, on the images of base classes.
 
-    The epoch that is best on 5-way 1-shot tasks of ``val``, images of other classes, is kept; by default the last one.
-    Checked epochs are saved in ``folder``: ``last.pt`` (weights, optimizer, history), ``log.csv`` and, for the
-    best epoch so far, ``best.safetensors``. A later call with the same folder and settings continues from there.
-    ``meta`` is stored with the weights; it must contain ``backbone`` if there is a ``folder``.
+    The epoch that is best on 5-way 1-shot tasks of ``val``, images of other classes, is kept; by
+    default the last one. Checked epochs are saved in ``folder``: ``last.pt`` (weights, optimizer,
+    history), ``log.csv`` and, for the best epoch so far, ``best.safetensors``. A later call with
+    the same folder and settings continues from there.
 
     When torch.distributed is initialised, every process takes its part of each batch.
     """
-    device, reporter = torch.device(device), reporter or Reporter()
-    world, rank = _world()
+    _check(network, base, recipe, val)
+    device = torch.device(device)
+    reporter = reporter or Reporter()
+    base = base.to(device)
+    if val is not None:
+        val = val.to(device)
+    network = network.to(device)
+    trainer = _Trainer(
+        module=_in_all_processes(network, device),
+        optimizer=_optimizer(network, recipe),
+        base=base,
+        recipe=recipe,
+        preprocess=preprocess,
+    )
+    history: list[EpochResult] = []
+    best = _weights(network)
+    saved = None
+    if folder is not None:
+        saved = _SavedRun(folder.path, _description(folder.meta, base, recipe, preprocess))
+        history = saved.resume(network, trainer.optimizer)
+        best = saved.best_weights(network, resumed=bool(history))
+    for epoch in range(len(history) + 1, recipe.epochs + 1):
+        loss, accuracy = trainer.run_epoch(epoch, reporter.step)
+        checked = recipe.checks(epoch)
+        val_accuracy = None
+        if val is not None and checked:
+            val_accuracy = _from_first(_validate, network, val, recipe, preprocess)
+        result = EpochResult(epoch, learning_rate(recipe, epoch - 1), loss, accuracy, val_accuracy)
+        history.append(result)
+        if checked and (val_accuracy is None or best_epoch(history) is result):
+            best = _weights(network)
+            if saved is not None:
+                saved.save_best(best, epoch)
+        if checked and saved is not None:
+            saved.save_last(network, trainer.optimizer, history)
+        reporter.epoch(result)
+
+    network.load_state_dict(best)
+    base_mean = encode_images(network, base.images, preprocess).mean(0)
+    chosen = best_epoch(history)
+    if saved is not None:
+        saved.save_best({**best, "base_mean": base_mean}, chosen.epoch)
+    return Trained(network, base_mean, tuple(history), chosen)
+
+
+def _check(network: Backbone, base: ImageSet, recipe: Recipe, val: ImageSet | None) -> None:
+    """Refuse what cannot be trained or validated."""
+    world, _ = _world()
     if recipe.batch % world:
         raise InputError(
             f"A batch of {recipe.batch} cannot be divided equally among {world} processes."
@@ -111,64 +172,47 @@ def train(
         raise InputError(
             f"The network gives {network.n_outputs} scores; there are {base.n_classes} classes."
         )
-    if val is not None and (
-        val.n_classes < 5 or int(val.labels.bincount(minlength=val.n_classes).min()) < 2
-    ):
+    if val is None:
+        return
+    fewest = int(val.labels.bincount(minlength=val.n_classes).min())
+    if val.n_classes < 5 or fewest < 2:
         raise InputError(
-            "Validation uses 5-way 1-shot tasks: give at least five classes of at least two images each."
+            "Validation uses 5-way 1-shot tasks: "
+            "give at least five classes of at least two images each."
         )
-    description = {**(meta or {}), "recipe": recipe.to_meta(), "preprocess": preprocess.to_meta()}
-    description |= {"class_names": list(base.class_names)}
 
-    base, val = base.to(device), None if val is None else val.to(device)
-    network = network.to(device)
+
+def _in_all_processes(network: Backbone, device: torch.device) -> nn.Module:
+    """The network as it is trained: by itself, or in step with those of the other processes."""
     if device.type == "cuda":
         network.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
-    module: nn.Module = network
-    if world > 1:
-        if device.type != "cuda" and any(
-            isinstance(layer, nn.BatchNorm2d) for layer in network.modules()
-        ):
-            raise InputError(
-                "Several processes train on GPUs only; one process uses all cores of a CPU."
-            )
-        # Statistics of the global batch: n processes on n parts compute what one computes on the whole.
-        synchronised = nn.SyncBatchNorm.convert_sync_batchnorm(network)  # type: ignore[no-untyped-call]
-        module = nn.parallel.DistributedDataParallel(synchronised)
-    optimizer = _optimizer(network, recipe)
-    history = _resume(folder, network, optimizer, description)
-    best = _best_weights(folder, network, description, resumed=bool(history))
-    for epoch in range(len(history) + 1, recipe.epochs + 1):
-        loss, accuracy = _run_epoch(
-            module, optimizer, base, recipe, preprocess, epoch, reporter.step
+    world, _ = _world()
+    if world == 1:
+        return network
+    normalises = any(isinstance(layer, nn.BatchNorm2d) for layer in network.modules())
+    if device.type != "cuda" and normalises:
+        raise InputError(
+            "Several processes train on GPUs only; one process uses all cores of a CPU."
         )
-        checked = recipe.checks(epoch)
-        val_accuracy = (
-            _from_first(_validate, network, val, recipe, preprocess)
-            if val is not None and checked
-            else None
-        )
-        result = EpochResult(epoch, learning_rate(recipe, epoch - 1), loss, accuracy, val_accuracy)
-        history.append(result)
-        if checked and (val_accuracy is None or best_epoch(history) is result):
-            best = {
-                name: tensor.detach().cpu().clone() for name, tensor in network.state_dict().items()
-            }
-            if folder is not None and rank == 0:
-                save_checkpoint(folder / BEST, best, {**description, "epoch": epoch})
-        if checked and folder is not None and rank == 0:
-            _save_last(folder / LAST, description, history, model=network, optimizer=optimizer)
-            write_log(folder / LOG, history)
-        reporter.epoch(result)
+    # Statistics of the global batch: n processes on n parts compute what one computes on the whole.
+    synchronised = nn.SyncBatchNorm.convert_sync_batchnorm(network)  # type: ignore[no-untyped-call]
+    return nn.parallel.DistributedDataParallel(synchronised)
 
-    network.load_state_dict(best)
-    base_mean = encode_images(network, base.images, preprocess).mean(0)
-    chosen = best_epoch(history)
-    if folder is not None and rank == 0:
-        save_checkpoint(
-            folder / BEST, {**best, "base_mean": base_mean}, {**description, "epoch": chosen.epoch}
-        )
-    return Trained(network, base_mean, tuple(history), chosen)
+
+def _weights(network: Backbone) -> dict[str, Tensor]:
+    return {name: tensor.detach().cpu().clone() for name, tensor in network.state_dict().items()}
+
+
+def _description(
+    meta: Settings, base: ImageSet, recipe: Recipe, preprocess: Preprocess
+) -> Settings:
+    """What is saved with a run. A run is continued only where all of it is the same."""
+    return {
+        **meta,
+        "recipe": recipe.to_meta(),
+        "preprocess": preprocess.to_meta(),
+        "class_names": list(base.class_names),
+    }
 
 
 def _optimizer(network: nn.Module, recipe: Recipe) -> Optimizer:
@@ -179,43 +223,62 @@ def _optimizer(network: nn.Module, recipe: Recipe) -> Optimizer:
     )
 
 
-def _run_epoch(
-    net: nn.Module,
-    optimizer: Optimizer,
-    base: ImageSet,
-    recipe: Recipe,
-    prepare: Preprocess,
-    epoch: int,
-    on_step: Step,
-) -> tuple[float, float]:
-    """One pass over the images; returns the mean loss and the accuracy on the augmented images."""
-    world, rank = _world()
-    device = base.images.device
-    mine = slice(rank * recipe.batch // world, (rank + 1) * recipe.batch // world)
-    order = torch.randperm(len(base), generator=generator_for(recipe.seed, ORDER, epoch))
-    # Sums stay on the device: reading them would synchronise with it at every step.
-    total_loss, n_correct = torch.zeros((), device=device), torch.zeros((), device=device)
-    net.train()
-    # A last, smaller batch would give batch normalisation poor statistics, so it is left out: other images each epoch.
-    n_steps = len(base) // recipe.batch
-    for step in range(n_steps):
-        for group in optimizer.param_groups:
-            group["lr"] = learning_rate(recipe, epoch - 1 + step / n_steps)
-        chosen = order[step * recipe.batch : (step + 1) * recipe.batch]
-        batch = training_batch(base, chosen, recipe, prepare, epoch, step, mine)
-        with precision(device):
-            scores = net(batch.images.contiguous(memory_format=memory_format(device))).float()
-        loss = batch.loss(scores, recipe.label_smoothing)
-        optimizer.zero_grad(set_to_none=True)
-        torch.autograd.backward(loss)
-        optimizer.step()
-        total_loss += loss.detach()
-        n_correct += (scores.argmax(1) == batch.labels).sum()
-        on_step(epoch, (step + 1) * recipe.batch)
-    totals = torch.stack([total_loss / world, n_correct])
-    if world > 1:
-        distributed.all_reduce(totals)
-    return float(totals[0]) / n_steps, float(totals[1]) / (n_steps * recipe.batch)
+class _EpochMeans(NamedTuple):
+    """Over the augmented images of an epoch."""
+
+    loss: float
+    accuracy: float
+
+
+@dataclass(frozen=True)
+class _Trainer:
+    """What an epoch of training needs."""
+
+    module: nn.Module
+    optimizer: Optimizer
+    base: ImageSet
+    recipe: Recipe
+    preprocess: Preprocess
+
+    def run_epoch(self, epoch: int, on_step: Step) -> _EpochMeans:
+        """One pass over the images."""
+        recipe = self.recipe
+        world, rank = _world()
+        device = self.base.images.device
+        mine = slice(rank * recipe.batch // world, (rank + 1) * recipe.batch // world)
+        order = torch.randperm(len(self.base), generator=generator_for(recipe.seed, ORDER, epoch))
+        # Sums stay on the device: reading them would synchronise with it at every step.
+        total_loss = torch.zeros((), device=device)
+        n_correct = torch.zeros((), device=device)
+        self.module.train()
+        # A last, smaller batch would give batch normalisation poor statistics, so it is left out:
+        # other images each epoch.
+        n_steps = len(self.base) // recipe.batch
+        for step in range(n_steps):
+            self._set_learning_rate(learning_rate(recipe, epoch - 1 + step / n_steps))
+            chosen = order[step * recipe.batch : (step + 1) * recipe.batch]
+            batch = training_batch(
+                self.base, chosen, recipe, self.preprocess, epoch=epoch, step=step, mine=mine
+            )
+            with precision(device):
+                images = batch.images.contiguous(memory_format=memory_format(device))
+                scores = self.module(images).float()
+            loss = batch.loss(scores, recipe.label_smoothing)
+            self.optimizer.zero_grad(set_to_none=True)
+            torch.autograd.backward(loss)
+            self.optimizer.step()
+            total_loss += loss.detach()
+            n_correct += (scores.argmax(1) == batch.labels).sum()
+            on_step(epoch, (step + 1) * recipe.batch)
+        totals = torch.stack([total_loss / world, n_correct])
+        if world > 1:
+            distributed.all_reduce(totals)
+        n_images = n_steps * recipe.batch
+        return _EpochMeans(loss=float(totals[0]) / n_steps, accuracy=float(totals[1]) / n_images)
+
+    def _set_learning_rate(self, rate: float) -> None:
+        for group in self.optimizer.param_groups:
+            group["lr"] = rate
 
 
 def _validate(network: Backbone, val: ImageSet, recipe: Recipe, preprocess: Preprocess) -> float:
@@ -232,66 +295,86 @@ def _validate(network: Backbone, val: ImageSet, recipe: Recipe, preprocess: Prep
     )
 
 
-def _save_last(
-    path: Path, description: Settings, history: Sequence[EpochResult], **parts: Any
-) -> None:
-    """Save everything that the next epoch depends on."""
-    state = {"description": description, "history": [asdict(result) for result in history]}
-    with atomic_write(path) as temporary, temporary.open("wb") as file:
-        torch.save({**state, **{name: part.state_dict() for name, part in parts.items()}}, file)
+@dataclass(frozen=True)
+class _SavedRun:
+    """The files of a run. In a run of several processes, the first one writes them."""
 
+    folder: Path
+    description: Settings
 
-def _resume(
-    folder: Path | None, network: Backbone, optimizer: Optimizer, description: Settings
-) -> list[EpochResult]:
-    """Restore network and optimizer after the last saved epoch; returns the history (empty for a new run)."""
-    if folder is None or not (folder / LAST).exists():
-        return []
-    try:
-        state = torch.load(folder / LAST, map_location="cpu", weights_only=True)
-        history = from_metadata(list[EpochResult], state["history"], "history")
-        changed = _differences(state["description"], description)
-        if not changed:
-            network.load_state_dict(state["model"])
-            optimizer.load_state_dict(state["optimizer"])
-    except Exception as error:  # damaged files raise exceptions of many types
-        hint = "train again with `restart` or in another folder"
-        raise InputError(
-            f"{folder / LAST} is not the state of a run ({one_line(error)}); {hint}."
-        ) from error
-    if changed:
-        which = " and ".join(changed)
-        raise InputError(
-            f"{folder} holds a run with another {which}; choose another folder or the same settings."
-        )
-    return history
+    def save_best(self, tensors: Mapping[str, Tensor], epoch: int) -> None:
+        """Save the weights of the best epoch so far."""
+        if _is_first():
+            save_checkpoint(self.folder / BEST, tensors, {**self.description, "epoch": epoch})
+
+    def save_last(
+        self, network: Backbone, optimizer: Optimizer, history: Sequence[EpochResult]
+    ) -> None:
+        """Save everything that the next epoch depends on, and the log."""
+        if not _is_first():
+            return
+        state = {
+            "description": self.description,
+            "history": [asdict(result) for result in history],
+            "model": network.state_dict(),
+            "optimizer": optimizer.state_dict(),
+        }
+        with atomic_write(self.folder / LAST) as temporary, temporary.open("wb") as file:
+            torch.save(state, file)
+        write_log(self.folder / LOG, history)
+
+    def resume(self, network: Backbone, optimizer: Optimizer) -> list[EpochResult]:
+        """Restore network and optimizer after the last saved epoch;
+        returns the history (empty for a new run).
+        """
+        path = self.folder / LAST
+        if not path.exists():
+            return []
+        try:
+            state = torch.load(path, map_location="cpu", weights_only=True)
+            history = from_metadata(list[EpochResult], state["history"], "history")
+            changed = _differences(state["description"], self.description)
+            if not changed:
+                network.load_state_dict(state["model"])
+                optimizer.load_state_dict(state["optimizer"])
+        except Exception as error:  # damaged files raise exceptions of many types
+            hint = "train again with `restart` or in another folder"
+            raise InputError(
+                f"{path} is not the state of a run ({one_line(error)}); {hint}."
+            ) from error
+        if changed:
+            which = " and ".join(changed)
+            raise InputError(
+                f"{self.folder} holds a run with another {which}; "
+                "choose another folder or the same settings."
+            )
+        return history
+
+    def best_weights(self, network: Backbone, *, resumed: bool) -> dict[str, Tensor]:
+        """The weights of the best epoch so far. A file of another run is not written over."""
+        path = self.folder / BEST
+        if not path.exists():
+            return _weights(network)
+        checkpoint = read_checkpoint(path)
+        if _differences(checkpoint.meta, self.description):
+            hint = "choose another folder or use `restart`"
+            raise InputError(f"{path} is of another run and would be replaced; {hint}.")
+        if not resumed:
+            return _weights(network)
+        tensors = {
+            name: tensor for name, tensor in checkpoint.tensors.items() if name != "base_mean"
+        }
+        if _shapes(tensors) != _shapes(network.state_dict()):
+            raise InputError(
+                f"The weights in {path} do not fit this run; train again with `restart`."
+            )
+        return tensors
 
 
 def _differences(saved: Mapping[str, Any], description: dict[str, Any]) -> list[str]:
     """The settings in which a saved run differs from this one."""
     now, then = (json.loads(json.dumps(settings)) for settings in (description, dict(saved)))
     return [key for key in now if then.get(key) != now[key]]
-
-
-def _best_weights(
-    folder: Path | None, network: Backbone, description: Settings, *, resumed: bool
-) -> dict[str, Tensor]:
-    """The weights of the best epoch so far. A file of another run is not written over."""
-    if folder is not None and (folder / BEST).exists():
-        checkpoint = read_checkpoint(folder / BEST)
-        if _differences(checkpoint.meta, description):
-            hint = "choose another folder or use `restart`"
-            raise InputError(f"{folder / BEST} is of another run and would be replaced; {hint}.")
-        if resumed:
-            tensors = {
-                name: tensor for name, tensor in checkpoint.tensors.items() if name != "base_mean"
-            }
-            if _shapes(tensors) != _shapes(network.state_dict()):
-                raise InputError(
-                    f"The weights in {folder / BEST} do not fit this run; train again with `restart`."
-                )
-            return tensors
-    return {name: tensor.detach().cpu().clone() for name, tensor in network.state_dict().items()}
 
 
 def _shapes(tensors: Mapping[str, Tensor]) -> dict[str, torch.Size]:
@@ -305,9 +388,17 @@ def _world() -> tuple[int, int]:
     return 1, 0
 
 
+def _is_first() -> bool:
+    """Whether this is the process that writes files."""
+    _, rank = _world()
+    return rank == 0
+
+
 @contextmanager
 def processes(device: torch.device) -> Iterator[tuple[torch.device, int]]:
-    """The device and the rank of this process, which may be one of several that torchrun started."""
+    """The device and the rank of this process,
+    which may be one of several that torchrun started.
+    """
     if device.type == "cuda":
         # All batches have the same shape, so that choosing the fastest convolution algorithm pays.
         torch.backends.cudnn.benchmark = True
@@ -343,7 +434,9 @@ def _from_first(compute: Callable[..., float], network: Backbone, *arguments: An
 
 
 class Batch(NamedTuple):
-    """Images with labels; where a second image is mixed in, also its label and the weight of the first."""
+    """Images with labels; where a second image is mixed in,
+    also its label and the weight of the first.
+    """
 
     images: Tensor  # [n, c, h, w] float
     labels: Tensor  # [n] int64
@@ -355,16 +448,15 @@ class Batch(NamedTuple):
         if self.mixed_labels is None or self.weight is None:
             return F.cross_entropy(scores, self.labels, label_smoothing=label_smoothing)
         each = partial(F.cross_entropy, scores, label_smoothing=label_smoothing, reduction="none")
-        first, second = each(self.labels), each(self.mixed_labels)
+        first = each(self.labels)
+        second = each(self.mixed_labels)
         return (self.weight * first + (1 - self.weight) * second).mean()
 
 
 def generator_for(seed: int, *stream: int) -> torch.Generator:
     """A CPU generator seeded by the seed and the stream (purpose, epoch, step...)."""
-    state = int(
-        np.random.SeedSequence([seed, *stream]).generate_state(1, np.uint64)[0] >> np.uint64(1)
-    )
-    return torch.Generator().manual_seed(state)
+    (state,) = np.random.SeedSequence([seed, *stream]).generate_state(1, np.uint64)
+    return torch.Generator().manual_seed(int(state >> np.uint64(1)))
 
 
 def training_batch(
@@ -372,6 +464,7 @@ def training_batch(
     chosen: Tensor,
     recipe: Recipe,
     preprocess: Preprocess,
+    *,
     epoch: int,
     step: int,
     mine: slice,
@@ -380,40 +473,36 @@ def training_batch(
     uniforms = torch.rand(
         len(chosen), N_UNIFORMS, generator=generator_for(recipe.seed, AUGMENT, epoch, step)
     )
-    places, augment, device = (
-        torch.arange(len(chosen)),
-        AUGMENTATIONS[recipe.augment],
-        base.images.device,
-    )
+    places = torch.arange(len(chosen))
+    augment = AUGMENTATIONS[recipe.augment]
+    device = base.images.device
 
     def views(places: Tensor) -> Batch:
         """The images at some places of the batch, augmented with their own random numbers."""
         rows = chosen[places].to(device, non_blocking=True)
-        images, labels = base.images[rows], base.labels[rows]
+        images = base.images[rows]
+        labels = base.labels[rows]
         if augment is None:
             return Batch(preprocess.standardise(images), labels)
         own = uniforms[places].to(device, non_blocking=True)
-        return Batch(
-            preprocess.normalise(augment(images.float().div(255), own, preprocess.crop)), labels
-        )
+        augmented = augment(images.float().div(255), own, preprocess.crop)
+        return Batch(preprocess.normalise(augmented), labels)
 
     own = views(places[mine])
     if recipe.mixup == 0:
         return own
     other = views(places.roll(-1)[mine])  # the next image is mixed in: the batch is in random order
     seeds = np.random.SeedSequence([recipe.seed, MIX, epoch, step])
-    weights = (
-        np.random.default_rng(seeds)
-        .beta(recipe.mixup, recipe.mixup, len(chosen))
-        .astype(np.float32)
-    )
-    weight = torch.from_numpy(weights)[mine].to(device, non_blocking=True)
+    weights = np.random.default_rng(seeds).beta(recipe.mixup, recipe.mixup, len(chosen))
+    weight = torch.from_numpy(weights.astype(np.float32))[mine].to(device, non_blocking=True)
     scale = weight.view(-1, 1, 1, 1)
     return Batch(scale * own.images + (1 - scale) * other.images, own.labels, other.labels, weight)
 
 
 def write_log(path: Path, history: Sequence[EpochResult]) -> None:
-    """Write a CSV file with one line per epoch. It is small, so it is written as a whole each time."""
+    """Write a CSV file with one line per epoch.
+    It is small, so it is written as a whole each time.
+    """
     with atomic_write(path) as temporary, temporary.open("w", newline="") as file:
         writer = csv.DictWriter(file, [field.name for field in fields(EpochResult)])
         writer.writeheader()
@@ -423,17 +512,27 @@ def write_log(path: Path, history: Sequence[EpochResult]) -> None:
 def draw_curves(path: Path, history: Sequence[EpochResult]) -> None:
     """Plot the loss and the accuracies against the epoch."""
     epochs = [result.epoch for result in history]
-    validated = [
-        (result.epoch, 100 * result.val_accuracy)
-        for result in history
-        if result.val_accuracy is not None
-    ]
-    x, y = zip(*validated, strict=True) if validated else ((), ())
     curve = partial(Curve, markers=False)
     loss = curve("training", "paddle", epochs, [result.loss for result in history])
     accuracies = [
         curve("training", "paddle", epochs, [100 * result.accuracy for result in history])
     ]
-    accuracies += [curve("validation, 5-way 1-shot", "alpha-tim", x, y)] if validated else []
-    panels = [Panel("loss", [loss]), Panel("accuracy (%)", accuracies)]
-    draw(Figure("curves", "Training", "", "epoch", "", panels, 2), path)
+    validated = {
+        result.epoch: 100 * result.val_accuracy
+        for result in history
+        if result.val_accuracy is not None
+    }
+    if validated:
+        x = list(validated)
+        y = list(validated.values())
+        accuracies.append(curve("validation, 5-way 1-shot", "alpha-tim", x, y))
+    figure = Figure(
+        name="curves",
+        title="Training",
+        caption="",
+        x_label="epoch",
+        y_label="",
+        panels=[Panel("loss", [loss]), Panel("accuracy (%)", accuracies)],
+        n_columns=2,
+    )
+    draw(figure, path)

@@ -1,8 +1,9 @@
-"""How to train, as a value that is stored with the weights; and the augmentation of training images.
+"""How to train, as a value that is stored with the weights;
+and the augmentation of training images.
 
-Augmentation works in batches, on the device of the images. Every function takes its random numbers as an argument
-(uniforms [n, m] in [0, 1)), so that they can be drawn once for a global batch and divided among processes, and so that
-they are the same on a CPU and a GPU.
+Augmentation works in batches, on the device of the images. Every function takes its random numbers
+as an argument (uniforms [n, m] in [0, 1)), so that they can be drawn once for a global batch and
+divided among processes, and so that they are the same on a CPU and a GPU.
 """
 
 import math
@@ -23,7 +24,8 @@ N_UNIFORMS = 8  # random numbers per image
 def random_resized_crop(
     images: Tensor, uniforms: Tensor, size: int, smallest: float = 0.08
 ) -> Tensor:
-    """A box of ``smallest`` to all of the area and aspect 3/4 to 4/3, anywhere inside, resized to ``size``.
+    """A box of ``smallest`` to all of the area and aspect 3/4 to 4/3, anywhere inside,
+    resized to ``size``.
 
     images [n, c, h, w] float, uniforms [n, 4] -> [n, c, size, size].
     """
@@ -45,7 +47,9 @@ def random_resized_crop(
 
 
 def colour_jitter(images: Tensor, uniforms: Tensor, strength: float = 0.4) -> Tensor:
-    """Brightness, contrast and saturation each times 1 ± strength, in this order. uniforms [n, 3]."""
+    """Brightness, contrast and saturation each times 1 ± strength,
+    in this order. uniforms [n, 3].
+    """
     factors = (1 - strength) + 2 * strength * uniforms.view(-1, 3, 1, 1, 1)
     brightness, contrast, saturation = factors.unbind(1)
     images = (images * brightness).clamp(0, 1)
@@ -56,7 +60,9 @@ def colour_jitter(images: Tensor, uniforms: Tensor, strength: float = 0.4) -> Te
 
 
 def _grey(images: Tensor) -> Tensor:
-    """[n, 1, h, w] luminance (Rec. 601) of RGB images, or the images themselves when they have one channel."""
+    """[n, 1, h, w] luminance (Rec. 601) of RGB images,
+    or the images themselves when they have one channel.
+    """
     if images.shape[1] == 1:
         return images
     # Plain numbers as weights: making a tensor of them would synchronise with the GPU.
@@ -75,7 +81,9 @@ def photo(images: Tensor, uniforms: Tensor, size: int, smallest: float = 0.08) -
 
 
 def drawing(images: Tensor, uniforms: Tensor, size: int) -> Tensor:
-    """For letters and other drawings: a small affine change, since a flip or a crop could give another class."""
+    """For letters and other drawings: a small affine change,
+    since a flip or a crop could give another class.
+    """
     theta = affine(2 * uniforms[:, :6] - 1, 0.2, 0.2, 0.2, 0.15)
     grid = F.affine_grid(theta, [len(images), images.shape[1], size, size], align_corners=False)
     return F.grid_sample(images, grid, mode="bilinear", padding_mode="border", align_corners=False)
@@ -84,13 +92,15 @@ def drawing(images: Tensor, uniforms: Tensor, size: int) -> Tensor:
 def affine(
     signed: Tensor, rotation: float, shear: float, log_stretch: float, shift: float
 ) -> Tensor:
-    """[n, 2, 3] matrices that rotate, shear, stretch and shift by at most so much; ``signed`` [n, 6] is in [-1, 1)."""
-    angle, slant = rotation * signed[:, 0], shear * signed[:, 1]
-    stretch_x, stretch_y = (
-        torch.exp(log_stretch * signed[:, 2]),
-        torch.exp(log_stretch * signed[:, 3]),
-    )
-    cos, sin = torch.cos(angle), torch.sin(angle)
+    """[n, 2, 3] matrices that rotate, shear, stretch and shift by at most so much;
+    ``signed`` [n, 6] is in [-1, 1).
+    """
+    angle = rotation * signed[:, 0]
+    slant = shear * signed[:, 1]
+    stretch_x = torch.exp(log_stretch * signed[:, 2])
+    stretch_y = torch.exp(log_stretch * signed[:, 3])
+    cos = torch.cos(angle)
+    sin = torch.sin(angle)
     first = torch.stack([stretch_x * cos, stretch_x * (slant * cos - sin), shift * signed[:, 4]], 1)
     second = torch.stack(
         [stretch_y * sin, stretch_y * (slant * sin + cos), shift * signed[:, 5]], 1
@@ -101,9 +111,8 @@ def affine(
 _Augmentation = Callable[[Tensor, Tensor, int], Tensor]
 AUGMENTATIONS: Mapping[str, _Augmentation | None] = {
     "photo": photo,
-    "small-photo": partial(
-        photo, smallest=0.3
-    ),  # not much larger than the input: 8 % of the area would be a blur
+    # not much larger than the input: 8 % of the area would be a blur
+    "small-photo": partial(photo, smallest=0.3),
     "drawing": drawing,
     "none": None,
 }
@@ -122,14 +131,16 @@ class Recipe:
     optimizer : {"sgd", "adamw"}
         SGD with momentum, or AdamW, which trains a small network in fewer epochs.
     schedule : {"steps", "cosine"}
-        ``steps`` divides the rate by 10 at each milestone; ``cosine`` warms up linearly and decreases to 0.
+        ``steps`` divides the rate by 10 at each milestone;
+        ``cosine`` warms up linearly and decreases to 0.
     milestones : tuple of int
         Epochs, for ``steps``.
     momentum, weight_decay, label_smoothing : float
     augment : str
         A name in ``AUGMENTATIONS``.
     mixup : float
-        If positive, each image is mixed with another, with weights from Beta(mixup, mixup) (Zhang et al. 2018).
+        If positive, each image is mixed with another, with weights from Beta(mixup,
+        mixup) (Zhang et al. 2018).
     val_tasks : int
         Number of 5-way 1-shot tasks that choose the best epoch.
     check_every : int
@@ -170,7 +181,9 @@ class Recipe:
                 raise InputError(f"{name} is {value}; it must be finite and at least {low}.")
 
     def checks(self, epoch: int) -> bool:
-        """Whether a validation and a saved state follow an epoch (counted from 1); they always follow the last."""
+        """Whether a validation and a saved state follow an epoch (counted from 1);
+        they always follow the last.
+        """
         return epoch % self.check_every == 0 or epoch == self.epochs
 
     def to_meta(self) -> dict[str, Any]:

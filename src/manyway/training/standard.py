@@ -1,7 +1,8 @@
 """Data sets by name: those of the paper and the embedded letters.
 
-Data sets are looked for in one folder (``data``, or the environment variable MANYWAY_DATA, or ``data``). A data set
-is a folder or a zip archive in it, with any nesting inside: the class of a picture is recognised in its path.
+Data sets are looked for in one folder (``data``, or the environment variable MANYWAY_DATA, or
+``data``). A data set is a folder or a zip archive in it, with any nesting inside: the class of a
+picture is recognised in its path.
 """
 
 import json
@@ -54,8 +55,11 @@ class DataSet(NamedTuple):
 
 
 def open_dataset(name: str, split: str, root: str | Path | None = None) -> ImageSource:
-    """List the pictures of one split of a data set in ``DATASETS``; ``root`` is the folder of data sets."""
-    entry, folder = named(DATASETS, name, "data set"), data_root(root)
+    """List the pictures of one split of a data set in ``DATASETS``;
+    ``root`` is the folder of data sets.
+    """
+    entry = named(DATASETS, name, "data set")
+    folder = data_root(root)
     if split not in entry.splits:
         raise InputError(f"{name} has no split '{split}'; {nearest(split, entry.splits)}")
     place = folder if not entry.places else entry.find(folder)
@@ -73,7 +77,9 @@ def base_and_validation(
     root: str | Path | None = None,
     data: str | Path | None = None,
 ) -> tuple[ImageSource, ImageSource | None, DataSet | None]:
-    """Base and validation pictures of a data set by name or by path, and the entry of one that is known by name."""
+    """Base and validation pictures of a data set by name or by path, and
+    the entry of one that is known by name.
+    """
     entry = DATASETS.get(dataset)
     if entry is not None and "base" not in entry.splits:
         raise InputError(f"{dataset} has no base classes to train on; it is for testing.")
@@ -118,7 +124,8 @@ def _reader(place: Path) -> tuple[list[str], Callable[[str], bytes]]:
 
 
 def class_in_path(name: str, classes: set[str]) -> str | None:
-    """The class of a picture: a folder of its path, or the WordNet id that its file name begins with.
+    """The class of a picture: a folder of its path,
+    or the WordNet id that its file name begins with.
 
     >>> [class_in_path(name, {"n01532829"}) for name in ("train/n01532829/7.jpg", "n0153282900000005.jpg", "7.jpg")]
     ['n01532829', 'n01532829', None]
@@ -146,7 +153,9 @@ def _open_by_class(name: str, place: Path, split: str) -> ImageSource:
 
 
 def _open_inat(place: Path, split: str) -> ImageSource:
-    """The given support (10 to 193 pictures per class) and the queries, in one source with ``is_support``."""
+    """The given support (10 to 193 pictures per class) and the queries,
+    in one source with ``is_support``.
+    """
     lists = [_beside(place, f"inat_{part}.csv") for part in ("support", "query")]
     lines = [list(zip(*sources.read_list(path)[:2], strict=True)) for path in lists]
     names, read = _reader(place)
@@ -163,7 +172,9 @@ def _open_inat(place: Path, split: str) -> ImageSource:
 
 
 def _beside(place: Path, name: str) -> Path:
-    """The path of a list that belongs to a data set: in its folder, next to it, or in ``splits`` next to it."""
+    """The path of a list that belongs to a data set:
+    in its folder, next to it, or in ``splits`` next to it.
+    """
     candidates = (place / name, place.parent / name, place.parent / "splits" / name)
     found = next((path for path in candidates if path.is_file()), None)
     if found is None:
@@ -183,7 +194,9 @@ def _open_glyphs(place: Path, split: str) -> ImageSource:
 
 
 def _open_omniglot(place: Path, split: str) -> ImageSource:
-    """``base``: the 964 background characters; ``test``: the 659 evaluation ones; ``val``: background ones, rotated."""
+    """``base``: the 964 background characters; ``test``: the 659 evaluation ones; ``val``:
+    background ones, rotated.
+    """
     if place.is_file():
         return _omniglot_array(place, split)
     part = "images_evaluation" if split == "test" else "images_background"
@@ -208,11 +221,9 @@ def _open_omniglot(place: Path, split: str) -> ImageSource:
 
 def _omniglot_array(path: Path, split: str) -> ImageSource:
     with reading(path, "the arrays of Omniglot"), np.load(path, allow_pickle=False) as file:
-        images, labels, names = (
-            file["images"],
-            file["labels"],
-            [str(name) for name in file["class_names"]],
-        )
+        images = file["images"]
+        labels = file["labels"]
+        names = [str(name) for name in file["class_names"]]
         is_evaluation = file["class_is_evaluation"]
     if not (images.ndim == 3 and images.dtype == np.uint8 and labels.shape == images.shape[:1]
             and labels.dtype.kind in "iu" and is_evaluation.shape == (len(names),)):  # fmt: skip
@@ -228,7 +239,9 @@ def _omniglot_array(path: Path, split: str) -> ImageSource:
 
 
 def _character(name: str) -> str:
-    """The character of a path: ``images_background/Greek/character03`` for a drawing in that folder."""
+    """The character of a path: ``images_background/Greek/character03`` for a
+    drawing in that folder.
+    """
     return "/".join(name.split("/")[-4:-1])
 
 

@@ -57,18 +57,16 @@ def script_of(code: int) -> str:
 
 
 def candidate_letters() -> tuple[Letter, ...]:
-    """The letters of the scripts above that enough faces have, by code point; read from the tables of the fonts."""
+    """The letters of the scripts above that enough faces have, by code point;
+    read from the tables of the fonts.
+    """
     from matplotlib.ft2font import FT2Font
 
     faces_of: dict[int, list[str]] = {}
     for face in FACES:
         for code in FT2Font(str(font_folder() / f"{face}.ttf")).get_charmap():
-            if unicodedata.category(chr(code)) in (
-                "Lu",
-                "Ll",
-                "Lt",
-                "Lo",
-            ):  # no marks, modifiers or digits
+            # no marks, modifiers or digits
+            if unicodedata.category(chr(code)) in ("Lu", "Ll", "Lt", "Lo"):
                 faces_of.setdefault(code, []).append(face)
     needed = {
         script: (split, n) for split, scripts in SCRIPTS.items() for script, n in scripts.items()

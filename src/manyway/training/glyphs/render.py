@@ -1,11 +1,13 @@
 """Drawing letters: an undistorted master per letter and face, and distorted samples of it.
 
-Sample i of a letter depends only on the seed, the code point and i: not on the other letters, the batch or the order.
+Sample i of a letter depends only on the seed, the code point and i:
+not on the other letters, the batch or the order.
 
-Letters that look the same are left out, so that no test shape is trained on and no two classes share a shape. Two
-letters are look-alikes if the correlation of their masters in the same face (Pearson, on 16×16 pixels) is at least
-``SAME_ON_AVERAGE`` on average over the faces that both have, or at least ``SAME_IN_ONE`` in one of them. Masters are
-scaled to the same box, so that upper and lower case of the same shape (o O, c C, s S) are look-alikes too.
+Letters that look the same are left out, so that no test shape is trained on and no two classes
+share a shape. Two letters are look-alikes if the correlation of their masters in the same face
+(Pearson, on 16×16 pixels) is at least ``SAME_ON_AVERAGE`` on average over the faces that both have,
+or at least ``SAME_IN_ONE`` in one of them. Masters are scaled to the same box, so that upper and
+lower case of the same shape (o O, c C, s S) are look-alikes too.
 """
 
 from collections.abc import Iterable, Sequence
@@ -23,11 +25,14 @@ SIZE = 28  # pixels of a sample
 MASTER = 64  # pixels of a master
 INK = 44  # longer side of the ink in a master; the rest is room for the distortion
 FONT_SIZE = 72
-SAME_ON_AVERAGE, SAME_IN_ONE = 0.88, 0.97
+SAME_ON_AVERAGE = 0.88
+SAME_IN_ONE = 0.97
 
 
 class Masters(NamedTuple):
-    """Undistorted letters, scaled so that the ink of each fills the same box: they differ in shape, not in size."""
+    """Undistorted letters, scaled so that the ink of each fills the same box:
+    they differ in shape, not in size.
+    """
 
     images: Tensor  # [m, 64, 64] uint8
     row: dict[tuple[int, str], int]  # (code point, face) -> row of images
@@ -67,7 +72,9 @@ def draw_masters(letters: Iterable[Letter]) -> Masters:
 
 
 def _master(font: object, code: int) -> np.ndarray[tuple[int, ...], np.dtype[np.uint8]] | None:
-    """[64, 64] the letter with its ink in a centred box; None if the face has an empty shape for it."""
+    """[64, 64] the letter with its ink in a centred box;
+    None if the face has an empty shape for it.
+    """
     from PIL import Image, ImageDraw
 
     page = Image.new("L", (4 * FONT_SIZE, 4 * FONT_SIZE))
@@ -89,12 +96,16 @@ def _master(font: object, code: int) -> np.ndarray[tuple[int, ...], np.dtype[np.
 def draw_samples(
     letters: Sequence[Letter], masters: Masters, indices: range, *, seed: int, chunk: int = 1024
 ) -> tuple[Tensor, Tensor]:
-    """Images [n, 1, 28, 28] uint8 and labels [n]: samples ``indices`` of each letter, letter after letter."""
+    """Images [n, 1, 28, 28] uint8 and labels [n]:
+    samples ``indices`` of each letter, letter after letter.
+    """
     wanted = [(label, letter, i) for label, letter in enumerate(letters) for i in indices]
     images = torch.empty(len(wanted), 1, SIZE, SIZE, dtype=torch.uint8)
     for start in range(0, len(wanted), chunk):
         part = wanted[start : start + chunk]
-        rows, uniforms, noise = [], [], []
+        rows = []
+        uniforms = []
+        noise = []
         for _, letter, i in part:
             generator = np.random.Generator(
                 np.random.PCG64(np.random.SeedSequence([seed, letter.code, i]))
@@ -111,7 +122,9 @@ def draw_samples(
 
 
 def _distort(masters: Tensor, uniforms: Tensor, noise: Tensor, how: Distortion) -> Tensor:
-    """[b, 1, 28, 28] uint8 from masters [b, 1, 64, 64], uniforms [b, 10] in [0, 1) and noise [b, 1, 28, 28]."""
+    """[b, 1, 28, 28] uint8 from masters [b, 1, 64, 64], uniforms [b, 10] in
+    [0, 1) and noise [b, 1, 28, 28].
+    """
     signed = 2 * uniforms - 1
     inked = _stroke(masters, uniforms[:, 0] * (how.thinner + how.thicker) - how.thinner)
     # The grid maps positions of the sample to positions of the master: the inverse of the distortion.
@@ -126,7 +139,9 @@ def _distort(masters: Tensor, uniforms: Tensor, noise: Tensor, how: Distortion) 
 
 
 def _stroke(masters: Tensor, pixels: Tensor) -> Tensor:
-    """Strokes thicker (pixels > 0) or thinner (< 0) by whole-pixel dilations, blended for fractions."""
+    """Strokes thicker (pixels > 0) or thinner (< 0) by whole-pixel dilations,
+    blended for fractions.
+    """
     levels = {0: masters}
     for level in (1, 2):
         levels[level] = F.max_pool2d(levels[level - 1], 3, stride=1, padding=1)
@@ -141,7 +156,9 @@ def _stroke(masters: Tensor, pixels: Tensor) -> Tensor:
 def look_alike(letters: Sequence[Letter], masters: Masters) -> Tensor:
     """[n, n] bool: whether two letters look the same. A letter looks like itself."""
     n = len(letters)
-    total, shared, highest = torch.zeros(n, n), torch.zeros(n, n), torch.full((n, n), -1.0)
+    total = torch.zeros(n, n)
+    shared = torch.zeros(n, n)
+    highest = torch.full((n, n), -1.0)
     for face in FACES:
         rows = torch.tensor([masters.row.get((letter.code, face), -1) for letter in letters])
         pixels = F.avg_pool2d(masters.images[rows].float().unsqueeze(1), 4).flatten(1)
@@ -157,8 +174,9 @@ def look_alike(letters: Sequence[Letter], masters: Masters) -> Tensor:
 def choose_letters(letters: Sequence[Letter], masters: Masters) -> dict[str, tuple[Letter, ...]]:
     """The classes of each split.
 
-    A test letter is left out if it looks like any candidate of base or validation, and a validation letter if it looks
-    like any candidate of base. Within a split, a letter that looks like an earlier one that was kept is left out.
+    A test letter is left out if it looks like any candidate of base or validation, and a validation
+    letter if it looks like any candidate of base. Within a split, a letter that looks like an
+    earlier one that was kept is left out.
     """
     same = look_alike(letters, masters).numpy()
     kept: dict[str, tuple[Letter, ...]] = {}
