@@ -1,4 +1,6 @@
-"""The command ``manyway``, also as ``python -m manyway``: an interruption while it starts is quiet too."""
+"""The command ``manyway``, also as ``python -m manyway``:
+an interruption while it starts is quiet too.
+"""
 
 import atexit
 import gc

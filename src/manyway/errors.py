@@ -1,4 +1,6 @@
-"""The error for input that the user must correct: one sentence that says what, where, and what to do; and a warning."""
+"""The error for input that the user must correct:
+one sentence that says what, where, and what to do; and a warning.
+"""
 
 import difflib
 import json
@@ -9,16 +11,16 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 T = TypeVar("T")
-NAMED = re.compile(
-    r"`([a-z]\w*)(?:=([^`]*))?`"
-)  # a parameter in a sentence, and its value where it has one
+# a parameter in a sentence, and its value where it has one
+NAMED = re.compile(r"`([a-z]\w*)(?:=([^`]*))?`")
 
 
 class InputError(ValueError):
     """Input that cannot be used.
 
-    The sentence names parameters in backticks as Python does: "name it with `label_column`", "use `open_set=False`".
-    The command line prints it with its own options instead, and exits with code 2.
+    The sentence names parameters in backticks as Python does: "name it with
+    `label_column`", "use `open_set=False`". The command line prints it with its own options
+    instead, and exits with code 2.
     """
 
     @property
@@ -32,7 +34,9 @@ class InputError(ValueError):
 
 
 class InputTypeError(InputError, TypeError):
-    """Input of a kind that Python, and scikit-learn with it, calls a TypeError: a parameter that there is not."""
+    """Input of a kind that Python, and scikit-learn with it, calls a TypeError:
+    a parameter that there is not.
+    """
 
 
 class ConvergenceWarning(UserWarning):
@@ -47,7 +51,9 @@ def nearest(name: str, known: Iterable[str]) -> str:
     """
     names = list(dict.fromkeys(known))
     close = difflib.get_close_matches(name, names, n=1)
-    return f"did you mean '{close[0]}'?" if close else f"choose one of: {', '.join(names)}."
+    if close:
+        return f"did you mean '{close[0]}'?"
+    return f"choose one of: {', '.join(names)}."
 
 
 def few(names: Iterable[Any], most: int = 6) -> str:
@@ -112,7 +118,9 @@ def is_installed(module: str) -> bool:
 
 
 def install(extra: str) -> str:
-    """The command that installs an extra in the way in which this program was installed, and leaves torch as it is."""
+    """The command that installs an extra in the way in which this program was installed, and
+    leaves torch as it is.
+    """
     from importlib.metadata import PackageNotFoundError, distribution, version
     from urllib.parse import urlsplit
     from urllib.request import url2pathname
@@ -126,7 +134,8 @@ def install(extra: str) -> str:
         if build and "encoders" in extra.split(","):  # they need a torchvision of the same build
             torch += f"--extra-index-url https://download.pytorch.org/whl/{build} "
     except (PackageNotFoundError, ValueError):
-        origin, torch = "", ""
+        origin = ""
+        torch = ""
     folder = Path(url2pathname(urlsplit(origin).path))
     if urlsplit(origin).scheme != "file" or not (folder / "constraints.txt").is_file():
         return f'pip install {torch}"manyway[{extra}]"'  # cmd of Windows knows no other quotes

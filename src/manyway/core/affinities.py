@@ -1,4 +1,6 @@
-"""Balanced pairwise affinities (BPA): a new feature of each item of a task, how well it matches every other item."""
+"""Balanced pairwise affinities (BPA): a new feature of each item of a task,
+how well it matches every other item.
+"""
 
 import torch
 from torch import Tensor
@@ -9,9 +11,8 @@ from manyway.errors import InputError
 
 AFFINITY_WEIGHT = 0.1  # λ of the authors' training script
 AFFINITY_ITER = 20
-_LEAST_WEIGHT = (
-    0.025  # exp(−2/λ), the smallest entry of the first plan, must be a normal number of float32
-)
+# exp(−2/λ), the smallest entry of the first plan, must be a normal number of float32
+_LEAST_WEIGHT = 0.025
 
 
 def balanced_affinities(
@@ -19,10 +20,10 @@ def balanced_affinities(
 ) -> Tasks:
     """Replace each item by its row of a balanced matching of all items of the task, support and queries.
 
-    The matching P minimises Σ_ij P_ij (1 − cos(x_i, x_j)) + λ Σ P ln P over matrices whose rows and columns sum to 1,
-    where no item is matched with itself. It is divided by its largest entry. Then two support samples have the affinity
-    1 where they are of one class and 0 where not, and every item has the affinity 1 with itself. Rows of P are the new
-    features; there are as many as items.
+    The matching P minimises Σ_ij P_ij (1 − cos(x_i, x_j)) + λ Σ P ln P over matrices whose rows and
+    columns sum to 1, where no item is matched with itself. It is divided by its largest entry. Then
+    two support samples have the affinity 1 where they are of one class and 0 where not, and every
+    item has the affinity 1 with itself. Rows of P are the new features; there are as many as items.
 
     Parameters
     ----------
@@ -41,7 +42,8 @@ def balanced_affinities(
     -----
     Every item has the same weight, so that nothing is assumed about the sizes of classes.
 
-    Differs from the authors' code: a batch of tasks is computed as each alone; theirs stops by a mean over the batch.
+    Differs from the authors' code: a batch of tasks is computed as each alone;
+    theirs stops by a mean over the batch.
 
     Reference: Shalam, Korman, "The balanced-pairwise-affinities feature transform", ICML 2024.
 
@@ -72,11 +74,13 @@ def _refuse(tasks: Tasks, affinity_weight: float) -> None:
         )
     if tasks.pile is not None or not tasks.n_query:
         raise InputError(
-            "The feature transform 'bpa' compares all items with each other and needs them in one batch."
+            "The feature transform 'bpa' compares all items with each other and needs them "
+            "in one batch."
         )
     if tasks.class_table is not None:
         raise InputError(
-            "The feature transform 'bpa' has no use for class features; leave them out, or choose 'cl2'."
+            "The feature transform 'bpa' has no use for class features; "
+            "leave them out, or choose 'cl2'."
         )
 
 

@@ -1,4 +1,6 @@
-"""Whether arguments are of the types that a signature says; one sentence where they are not. It loads no torch."""
+"""Whether arguments are of the types that a signature says; one sentence where they are not.
+It loads no torch.
+"""
 
 from __future__ import annotations
 
@@ -27,7 +29,8 @@ _WORDS = {
 
 
 def checks_arguments(function: Callable[P, R]) -> Callable[P, R]:
-    """Let a public function refuse arguments of the wrong type with one sentence, before it does anything.
+    """Let a public function refuse arguments of the wrong type with one sentence,
+    before it does anything.
 
     >>> @checks_arguments
     ... def double(number: int) -> int:
@@ -76,7 +79,9 @@ def _hints(function: Callable[..., Any]) -> dict[str, Any]:
 
 
 def annotations_of(function: Callable[..., Any]) -> dict[str, Any]:
-    """The types of the parameters of a function, from its signature; one that cannot be resolved is Any."""
+    """The types of the parameters of a function, from its signature;
+    one that cannot be resolved is Any.
+    """
     found: dict[str, Any] = {}
     for name, parameter in inspect.signature(function).parameters.items():
         holder = SimpleNamespace(__annotations__={name: parameter.annotation})
@@ -106,7 +111,9 @@ def shown(value: Any) -> str:
 
 
 def fits(value: Any, annotation: Any) -> bool:
-    """Whether a value is of the annotated type; an annotation that is not understood fits everything."""
+    """Whether a value is of the annotated type;
+    an annotation that is not understood fits everything.
+    """
     origin = get_origin(annotation)
     if annotation is Any:
         return True
@@ -121,9 +128,8 @@ def fits(value: Any, annotation: Any) -> bool:
     if annotation in (None, types.NoneType):
         return value is None
     if annotation is bool:
-        return (
-            isinstance(value, bool) or type(value).__name__ == "bool"
-        )  # NumPy's, whose class has that name too
+        # NumPy's, whose class has that name too
+        return isinstance(value, bool) or type(value).__name__ == "bool"
     if annotation is float:
         return isinstance(value, Real) and not isinstance(value, bool) and _is_finite(value)
     if annotation is int:
@@ -160,7 +166,8 @@ def _is_finite(value: Any) -> bool:
 
 def in_words(annotation: Any) -> str:
     """A type, as an error message names it."""
-    origin, inner = get_origin(annotation), get_args(annotation)
+    origin = get_origin(annotation)
+    inner = get_args(annotation)
     if origin in (Union, types.UnionType):
         return " or ".join(map(in_words, inner))
     if origin is Literal:
@@ -171,11 +178,9 @@ def in_words(annotation: Any) -> str:
         if issubclass(origin, Mapping):
             return f"a mapping of names, each to {in_words(inner[1])}"
         if issubclass(origin, Sequence):
-            return (
-                "a sequence of finite numbers"
-                if inner[0] is float
-                else f"a sequence, each {in_words(inner[0])}"
-            )
+            if inner[0] is float:
+                return "a sequence of finite numbers"
+            return f"a sequence, each {in_words(inner[0])}"
         return "a collection"
     if annotation is Any:
         return "any value"

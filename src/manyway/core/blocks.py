@@ -1,8 +1,8 @@
 """The queries of one large task, read in blocks, and the answers for them.
 
-The work on a block does not depend on the other blocks, and the results are added. So the same steps run on one machine
-or on a cluster: ``Spread`` takes the work to the blocks. Work can remember something of a block until it is next
-read: the memory of the block.
+The work on a block does not depend on the other blocks, and the results are added. So the same
+steps run on one machine or on a cluster: ``Spread`` takes the work to the blocks. Work can remember
+something of a block until it is next read: the memory of the block.
 """
 
 from __future__ import annotations
@@ -19,13 +19,11 @@ from torch import Tensor
 from manyway.errors import InputError
 
 Blocks = Callable[[], Iterator[Tensor]]  # reads the queries once, from the start: blocks [b, d]
-Work = Callable[
-    [Tensor, Any], tuple[Any, Any]
-]  # a block and its memory -> what is added up, and its next memory
-Spread = Callable[
-    [Work, Sequence[Any] | None], tuple[Any, list[Any]]
-]  # the sum over blocks, and all memories
-Change = Callable[[Tensor], Tensor]  # rows [1, b, d] -> rows [1, b, d]
+# a block and its memory -> what is added up, and its next memory
+Work = Callable[[Tensor, Any], tuple[Any, Any]]
+# the sum over blocks, and all memories
+Spread = Callable[[Work, Sequence[Any] | None], tuple[Any, list[Any]]]
+ChangeRows = Callable[[Tensor], Tensor]  # rows [1, b, d] -> rows [1, b, d]
 
 
 class Sums(NamedTuple):
@@ -74,7 +72,8 @@ class Extent(NamedTuple):
         return (self.total / self.n_rows).to(self.low)
 
     def plus(self, other: Extent) -> Extent:
-        low, high = torch.minimum(self.low, other.low), torch.maximum(self.high, other.high)
+        low = torch.minimum(self.low, other.low)
+        high = torch.maximum(self.high, other.high)
         return Extent(self.n_rows + other.n_rows, self.total + other.total, low, high)
 
 
@@ -85,7 +84,8 @@ class Pile:
     Parameters
     ----------
     spread : callable
-        Takes work to the blocks: ``in_turn`` on one machine, ``manyway.core.dask.on_dask`` on a cluster.
+        Takes work to the blocks: ``in_turn`` on one machine,
+        ``manyway.core.dask.on_dask`` on a cluster.
     sizes : tuple of int
         The number of queries of each block.
     like : Tensor of shape [0, d]
@@ -99,13 +99,15 @@ class Pile:
     spread: Spread
     sizes: tuple[int, ...]
     like: Tensor
-    changes: tuple[Change, ...] = ()
+    changes: tuple[ChangeRows, ...] = ()
     progress: Callable[[int], None] | None = None
     passes: Iterator[int] = field(default_factory=lambda: count(1), repr=False)
 
     @staticmethod
     def of(spread: Spread, like: Tensor, progress: Callable[[int], None] | None = None) -> Pile:
-        """Count the queries, in a first pass; ``like`` [n, d] has the wanted precision and device."""
+        """Count the queries, in a first pass; ``like`` [n, d] has the wanted
+        precision and device.
+        """
         found, _ = spread(_count, None)
         if found is None or not sum(found.values[0].flatten().tolist()):
             raise InputError("There is no query to label; give at least one.")
@@ -128,12 +130,14 @@ class Pile:
             for first, size in zip(self.firsts, self.sizes, strict=True)
         ]
 
-    def then(self, change: Change) -> Pile:
+    def then(self, change: ChangeRows) -> Pile:
         """The same queries with one more change of their rows."""
         return replace(self, changes=(*self.changes, change))
 
     def each(self, work: Work, memories: Sequence[Any] | None = None) -> tuple[Any, list[Any]]:
-        """Do the work on the changed rows [1, b, d] of every block; the sum, and what to remember of each block."""
+        """Do the work on the changed rows [1, b, d] of every block;
+        the sum, and what to remember of each block.
+        """
         found = self.spread(partial(_changed, self.changes, self.like, work), memories)
         if self.progress is not None:
             self.progress(next(self.passes))
@@ -145,7 +149,7 @@ class Pile:
 
 
 def _changed(
-    changes: tuple[Change, ...], like: Tensor, work: Work, block: Tensor, memory: Any
+    changes: tuple[ChangeRows, ...], like: Tensor, work: Work, block: Tensor, memory: Any
 ) -> tuple[Any, Any]:
     """Work on rows that are changed first."""
     rows = block.to(like)[None]
@@ -159,7 +163,9 @@ def _count(block: Tensor, memory: Any) -> tuple[Joined, None]:
 
 
 def in_turn(blocks: Blocks, device: torch.device) -> Spread:
-    """Block after block on one machine. On a GPU the blocks stay there if they take less than half of what is free."""
+    """Block after block on one machine. On a GPU the blocks stay there if they take less than
+    half of what is free.
+    """
     room = torch.cuda.mem_get_info(device)[0] // 2 if device.type == "cuda" else 0
     kept: list[Tensor] = []
     complete = False
@@ -181,7 +187,8 @@ def in_turn(blocks: Blocks, device: torch.device) -> Spread:
         complete = room >= 0
 
     def spread(work: Work, memories: Sequence[Any] | None) -> tuple[Any, list[Any]]:
-        total, remembered = None, []
+        total = None
+        remembered = []
         for number, block in enumerate(read()):
             part, memory = work(block, None if memories is None else memories[number])
             total = part if total is None else total.plus(part)
@@ -195,12 +202,10 @@ class Answered(NamedTuple):
     """The answers for some queries of t tasks."""
 
     probabilities: Tensor  # [t, b, k]
-    unknown: Tensor | None = (
-        None  # [t, b] the probability of unknown; None: the method assumes a class for each
-    )
-    groups: Tensor | None = (
-        None  # [t, b] the group of queries that are answered as unknown, -1 for the others
-    )
+    # [t, b] the probability of unknown; None: the method assumes a class for each
+    unknown: Tensor | None = None
+    # [t, b] the group of queries that are answered as unknown, -1 for the others
+    groups: Tensor | None = None
 
 
 Assign = Callable[[Tensor, Any], Answered]  # from the rows [1, b, d] of a block and its memory
@@ -226,7 +231,9 @@ def _on_answers(assign: Assign, work: Any, rows: Tensor, memory: Any) -> tuple[A
 class TopK(NamedTuple):
     """The best classes of each query, and the number of queries of each class (``shares``)."""
 
-    best: Joined  # probabilities and classes [t, q, n]; where the method has them, also ``unknown`` and groups [t, q]
+    # probabilities and classes [t, q, n];
+    # where the method has them, also ``unknown`` and groups [t, q]
+    best: Joined
     total: Tensor  # [t, k], float64
 
     def plus(self, other: TopK) -> TopK:
@@ -234,7 +241,9 @@ class TopK(NamedTuple):
 
 
 def shares(power: float, part: Answered) -> Sums:
-    """The work that counts the queries of each class [t, k]: Σ_q p_qk^a Σ_j p_qj / Σ_j p_qj^a with the power a."""
+    """The work that counts the queries of each class [t, k]:
+    Σ_q p_qk^a Σ_j p_qj / Σ_j p_qj^a with the power a.
+    """
     sharp = part.probabilities**power
     of_each = part.probabilities.sum(-1, keepdim=True) / sharp.sum(-1, keepdim=True).clamp_min(
         torch.finfo().tiny

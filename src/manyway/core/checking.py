@@ -1,4 +1,6 @@
-"""Data that people or earlier runs wrote, as models of pydantic: what is wrong is one sentence that says where."""
+"""Data that people or earlier runs wrote, as models of pydantic:
+what is wrong is one sentence that says where.
+"""
 
 import re
 from collections.abc import Mapping, Sequence
@@ -85,20 +87,20 @@ def _place(location: Sequence[int | str], data: Any) -> tuple[str, Any]:
         if isinstance(step, int):
             if not isinstance(data, list):
                 continue  # a single value that was read as a list
-            text, data = f"{text}[{step + 1}]", data[step]
+            text = f"{text}[{step + 1}]"
+            data = data[step]
         elif step != "[key]":  # pydantic's word for the name of an entry, as opposed to its value
             text = f"{text}.{step}" if text else step
-            data = data.get(step) if isinstance(data, Mapping) else data
+            if isinstance(data, Mapping):
+                data = data.get(step)
     return text, data
 
 
 def _model_at(model: type[BaseModel], location: Sequence[int | str]) -> type[BaseModel] | None:
     """The model that describes a place."""
     for step in location:
-        if isinstance(step, str) and model is not None:
-            model = (
-                _inner(model.model_fields[step].annotation) if step in model.model_fields else model
-            )
+        if isinstance(step, str) and model is not None and step in model.model_fields:
+            model = _inner(model.model_fields[step].annotation)
     return model
 
 

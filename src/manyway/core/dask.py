@@ -1,4 +1,6 @@
-"""The blocks of a large task on a Dask cluster: the work goes to the queries, and only sums come back."""
+"""The blocks of a large task on a Dask cluster:
+the work goes to the queries, and only sums come back.
+"""
 
 import asyncio
 from collections.abc import Iterator, Sequence
@@ -42,9 +44,10 @@ def connect(address: str) -> Any:
 def on_dask(address: str, blocks: Blocks) -> Iterator[Spread]:
     """A ``Spread`` over the workers of the cluster at ``address``.
 
-    Every block is sent once and stays with a worker, as does what is remembered of it. The state goes to all
-    workers, and the class sums are added in pairs where they are; the last pair comes back. Where a worker is lost, the
-    blocks are sent again and the passes that made their memories are repeated.
+    Every block is sent once and stays with a worker, as does what is remembered of it. The
+    state goes to all workers, and the class sums are added in pairs where they are; the last
+    pair comes back. Where a worker is lost, the blocks are sent again and the passes that made
+    their memories are repeated.
     """
     with connect(address) as client:
         lost = (CancelledError, asyncio.TimeoutError, distributed().KilledWorker, OSError)
@@ -52,9 +55,8 @@ def on_dask(address: str, blocks: Blocks) -> Iterator[Spread]:
 
         def once(work: Work, memories: Sequence[Any] | None) -> tuple[Any, _Memories]:
             held[:] = held or [client.scatter(block, hash=False) for block in blocks()]
-            sent = client.scatter(
-                work, hash=False
-            )  # workers pass it on; a broadcast would wait for a dead one
+            # workers pass it on; a broadcast would wait for a dead one
+            sent = client.scatter(work, hash=False)
             pairs = zip(held, [None] * len(held) if memories is None else memories, strict=True)
             done = [client.submit(_do, sent, block, memory, pure=False) for block, memory in pairs]
             parts = [client.submit(itemgetter(0), one, pure=False) for one in done]

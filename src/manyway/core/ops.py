@@ -15,40 +15,48 @@ from manyway.core.tasks import Tasks
 def class_sums(tasks: Tasks, centre: Tensor | None = None) -> tuple[Tensor, Tensor]:
     """Sum the support features of each class: sums [t, k, d] and the number of samples [t, k].
 
-    ``centre`` [t, 1, d] is subtracted from every feature. Gathering and summing are one pass (``embedding_bag``): the
-    [t, s, d] support is never written to memory, and the order of the sum does not depend on the device's scheduling.
+    ``centre`` [t, 1, d] is subtracted from every feature. Gathering and summing are one pass
+    (``embedding_bag``): the [t, s, d] support is never written to memory, and the order of the sum
+    does not depend on the device's scheduling.
     """
     if tasks.shared_support and tasks.n_tasks > 1:
         sums, counts = class_sums(replace(tasks, factor=None)[:1])
-        sums, counts = sums.expand(tasks.n_tasks, -1, -1), counts.expand(tasks.n_tasks, -1)
-        return _centred(
-            sums if tasks.factor is None else sums * tasks.factor, counts, centre
-        ), counts
-    n_tasks, n_classes, labels = tasks.n_tasks, tasks.n_classes, tasks.support_labels
+        sums = sums.expand(tasks.n_tasks, -1, -1)
+        counts = counts.expand(tasks.n_tasks, -1)
+        if tasks.factor is not None:
+            sums = sums * tasks.factor
+        return _centred(sums, counts, centre), counts
+    n_tasks = tasks.n_tasks
+    n_classes = tasks.n_classes
+    labels = tasks.support_labels
     rows = labels[:1] if labels.stride(0) == 0 else labels
     counts = count_labels(rows, n_classes).expand(n_tasks, -1)
-    table, index = tasks.support_table.reshape(-1, tasks.n_features), tasks.support_rows
+    table = tasks.support_table.reshape(-1, tasks.n_features)
+    index = tasks.support_rows
     if bool((rows.diff(dim=1) < 0).any()):
         index = index.gather(1, rows.argsort(dim=1, stable=True).expand(n_tasks, -1))
     if len(rows) == 1 and table.dtype == torch.float32 and fused(table):
         from manyway.core.kernels import rows as kernels
 
-        ends, counts = torch.nn.functional.pad(counts[0].cumsum(0), (1, 0)), counts.to(tasks.dtype)
-        if tasks.centre is not None:
-            return _centred(
-                kernels.class_sums(table, index, ends, None, tasks.centre, True), counts, centre
-            ), counts
-        return kernels.class_sums(table, index, ends, tasks.factor, centre), counts
+        ends = torch.nn.functional.pad(counts[0].cumsum(0), (1, 0))
+        counts = counts.to(tasks.dtype)
+        if tasks.centre is None:
+            return kernels.class_sums(table, index, ends, tasks.factor, centre), counts
+        sums = kernels.class_sums(table, index, ends, None, tasks.centre, unit=True)
+        return _centred(sums, counts, centre), counts
     starts = counts.reshape(-1).cumsum(0) - counts.reshape(-1)
     sums = torch.nn.functional.embedding_bag(index.reshape(-1), table, starts, mode="sum")
-    sums, counts = sums.view(n_tasks, n_classes, -1), counts.to(tasks.dtype)
-    return _centred(
-        sums if tasks.factor is None else sums.mul_(tasks.factor), counts, centre
-    ), counts
+    sums = sums.view(n_tasks, n_classes, -1)
+    counts = counts.to(tasks.dtype)
+    if tasks.factor is not None:
+        sums = sums.mul_(tasks.factor)
+    return _centred(sums, counts, centre), counts
 
 
 def class_moments(tasks: Tasks) -> tuple[Tensor, Tensor, Tensor]:
-    """``class_sums``, and the sum of the squared lengths of the support features of each class [t, k]."""
+    """``class_sums``, and the sum of the squared lengths of the support
+    features of each class [t, k].
+    """
     sums, counts = class_sums(tasks)
     if tasks.centre is not None:  # unit length
         return sums, counts, counts
@@ -57,11 +65,14 @@ def class_moments(tasks: Tasks) -> tuple[Tensor, Tensor, Tensor]:
 
 
 def _centred(sums: Tensor, counts: Tensor, centre: Tensor | None) -> Tensor:
-    return sums if centre is None else torch.addcmul(sums, counts.unsqueeze(-1), centre, value=-1)
+    if centre is None:
+        return sums
+    return torch.addcmul(sums, counts.unsqueeze(-1), centre, value=-1)
 
 
 def all_running(n_tasks: int, max_iter: int, device: torch.device) -> tuple[Tensor, Tensor, Tensor]:
-    """Before an iteration from which tasks drop out: those that run, and of each n_iter and whether it converged [t].
+    """Before an iteration from which tasks drop out:
+    those that run, and of each n_iter and whether it converged [t].
 
     >>> all_running(2, 50, torch.device("cpu"))
     (tensor([0, 1]), tensor([50, 50]), tensor([False, False]))
@@ -77,8 +88,11 @@ def prototypes(tasks: Tasks) -> Tensor:
 
 
 def count_labels(labels: Tensor, n_classes: int, weights: Tensor | None = None) -> Tensor:
-    """[t, k] how many of the labels [t, s] are of each class, or the sum of their weights [t, s]."""
-    weights = torch.ones_like(labels) if weights is None else weights
+    """[t, k] how many of the labels [t, s] are of each class,
+    or the sum of their weights [t, s].
+    """
+    if weights is None:
+        weights = torch.ones_like(labels)
     return weights.new_zeros(len(labels), n_classes).scatter_add_(1, labels, weights)
 
 
@@ -99,7 +113,9 @@ def cross_products(samples: Tensor, others: Tensor) -> Tensor:
 
 
 def dot_scores(samples: Tensor, centres: Tensor) -> Tensor:
-    """[t, q, k] = −½‖z_q − w_k‖² + ½‖z_q‖²: distances up to a constant per query, which a softmax over k ignores."""
+    """[t, q, k] = −½‖z_q − w_k‖² + ½‖z_q‖²: distances up to a constant per query,
+    which a softmax over k ignores.
+    """
     half_norms = centres.square().sum(-1).mul_(0.5).unsqueeze(-2)
     if samples.is_cuda:
         return torch.baddbmm(half_norms, samples, centres.mT, beta=-1)
@@ -119,18 +135,17 @@ def extremes(values: Tensor) -> tuple[Tensor, Tensor]:
     # Comparing one half with the other is vectorised on a CPU; a reduction along an inner axis is not.
     while high.shape[1] > 1:
         half = (high.shape[1] + 1) // 2
-        low, high = (
-            torch.minimum(low[:, :half], low[:, -half:]),
-            torch.maximum(high[:, :half], high[:, -half:]),
-        )
+        low = torch.minimum(low[:, :half], low[:, -half:])
+        high = torch.maximum(high[:, :half], high[:, -half:])
     return low, high
 
 
 def unit(features: Tensor) -> Tensor:
     """Divide each vector along the last axis by its norm; a zero vector stays zero.
 
-    Squares of very large or very small features leave the range of float32. Where that happened, vectors are first
-    scaled by the power of two that brings their largest entry near 1, which changes no digit of the result.
+    Squares of very large or very small features leave the range of float32. Where that happened,
+    vectors are first scaled by the power of two that brings their largest entry near 1, which
+    changes no digit of the result.
 
     >>> unit(torch.tensor([[3.0, 4.0], [0.0, 0.0]]) * 2.0**100).tolist()
     [[0.6000000238418579, 0.800000011920929], [0.0, 0.0]]
@@ -145,7 +160,9 @@ def unit(features: Tensor) -> Tensor:
 
 
 def column_sums(values: Tensor) -> Tensor:
-    """[t, k] = Σ_n values [t, n, k], as a product with ones: on a CPU ``sum`` takes two to four times as long."""
+    """[t, k] = Σ_n values [t, n, k], as a product with ones:
+    on a CPU ``sum`` takes two to four times as long.
+    """
     return (values.new_ones(1, 1, values.shape[1]).expand(len(values), -1, -1) @ values).squeeze(1)
 
 
@@ -163,24 +180,25 @@ def entropy(probabilities: Tensor) -> Tensor:
 def simplex_projection(points: Tensor) -> Tensor:
     """Project points onto the probability simplex, along the last axis.
 
-    The nearest point of the simplex is max(x − θ, 0), with the θ that makes its entries sum to one. One sort finds it:
-    θ is the maximum over j of (sum of the j largest entries − 1) / j.
+    The nearest point of the simplex is max(x − θ, 0), with the θ that makes its entries sum to one.
+    One sort finds it: θ is the maximum over j of (sum of the j largest entries − 1) / j.
 
     >>> simplex_projection(torch.tensor([0.5, 1.5, 0.75])).tolist()
     [0.0, 0.875, 0.125]
     """
-    points = points - points.amax(
-        -1, keepdim=True
-    )  # does not change the projection, and keeps the sums small
+    # does not change the projection, and keeps the sums small
+    points = points - points.amax(-1, keepdim=True)
     ranks = torch.arange(1, points.shape[-1] + 1, dtype=points.dtype, device=points.device)
     thresholds = points.sort(-1, descending=True).values.cumsum(-1).sub_(1).div_(ranks)
     return points.sub_(thresholds.amax(-1, keepdim=True)).clamp_min_(0)
 
 
 def nearest_others(samples: Tensor, n_neighbors: int) -> Tensor:
-    """[t, q, q] the directed graph of nearest neighbours: entry (i, j) is 1 when j is one of the nearest of i.
+    """[t, q, q] the directed graph of nearest neighbours:
+    entry (i, j) is 1 when j is one of the nearest of i.
 
-    No sample is its own neighbour. With fewer than ``n_neighbors`` other samples, all of them are neighbours.
+    No sample is its own neighbour. With fewer than ``n_neighbors`` other samples,
+    all of them are neighbours.
     """
     distances = squared_distances(samples, samples)
     distances.diagonal(dim1=1, dim2=2).fill_(torch.inf)
@@ -200,11 +218,13 @@ def sinkhorn(
     max_iter: int,
     start: Tensor | None = None,
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Find the transport plan diag(a)·exp(scores)·diag(b) with given row and column sums, by Sinkhorn's iteration.
+    """Find the transport plan diag(a)·exp(scores)·diag(b) with given row and column sums,
+    by Sinkhorn's iteration.
 
-    A round scales all rows, then all columns; ``max_iter`` limits the rounds. A task is done when its row sums are
-    within ``tol``, or within rounding; column sums are exact. Every few rounds the scalings are moved into the
-    exponent, so that nothing overflows, and each task is checked. ``start`` is ln b [t, k] of a similar problem.
+    A round scales all rows, then all columns; ``max_iter`` limits the rounds. A task is done when
+    its row sums are within ``tol``, or within rounding; column sums are exact. Every few rounds the
+    scalings are moved into the exponent, so that nothing overflows, and each task is checked.
+    ``start`` is ln b [t, k] of a similar problem.
 
     Returns the plan [t, q, k], whether each task is done [t], and ln b [t, k].
 
@@ -214,14 +234,14 @@ def sinkhorn(
     """
     tol = max(tol, 8 * torch.finfo(scores.dtype).eps * row_sum)
     # Without a start, the first scalings make the largest score of every row and every column 0.
-    logs = (
-        start.unsqueeze(1)
-        if start is not None
-        else -(scores - scores.amax(2, keepdim=True)).amax(1, keepdim=True)
-    )
+    if start is not None:
+        logs = start.unsqueeze(1)
+    else:
+        logs = -(scores - scores.amax(2, keepdim=True)).amax(1, keepdim=True)
     scores = scores + logs
     scores = scores - scores.amax(2, keepdim=True)
-    plan, answer = torch.empty_like(scores), torch.empty_like(logs)
+    plan = torch.empty_like(scores)
+    answer = torch.empty_like(logs)
     converged = torch.zeros(len(scores), dtype=torch.bool, device=scores.device)
     alive = torch.arange(len(scores), device=scores.device)
     rounds = 0
@@ -236,8 +256,11 @@ def sinkhorn(
             rounds += 1
         done = (a * products - row_sum).abs().amax((1, 2)) <= tol
         logs = logs + b.log().mT
-        plan[alive], answer[alive], converged[alive] = a * kernel * b.mT, logs, done
+        plan[alive] = a * kernel * b.mT
+        answer[alive] = logs
+        converged[alive] = done
         if rounds >= max_iter or bool(done.all()):
             return plan, converged, answer.squeeze(1)
-        alive, logs = alive[~done], logs[~done]
+        alive = alive[~done]
+        logs = logs[~done]
         scores = (scores + a.log() + b.log().mT)[~done]

@@ -1,9 +1,10 @@
 """How many threads work on what: one place for the whole package.
 
-torch splits every operation among its threads and waits for the slowest of them. When another program uses one of the
-cores, that wait is a time slice of the operating system, some milliseconds, whatever the size of the operation. An
-operation should therefore be split only when its parts take longer than that. Independent pieces of work, such as
-chunks of tasks, need not wait for one another: they run in threads of their own, with one thread of torch each.
+torch splits every operation among its threads and waits for the slowest of them. When another
+program uses one of the cores, that wait is a time slice of the operating system, some milliseconds,
+whatever the size of the operation. An operation should therefore be split only when its parts take
+longer than that. Independent pieces of work, such as chunks of tasks, need not wait for one
+another: they run in threads of their own, with one thread of torch each.
 """
 
 import threading
@@ -30,15 +31,17 @@ _setting = SimpleNamespace(lock=threading.Lock(), users=0, before=1, here=thread
 
 @contextmanager
 def threads_for(numbers: int) -> Iterator[int]:
-    """Let torch use all its threads on large arrays, and one thread on smaller ones; gives the number of threads.
+    """Let torch use all its threads on large arrays, and one thread on smaller ones;
+    gives the number of threads.
 
-    ``numbers`` is the size, for one task, of the arrays that the enclosed work goes through again and again. A batch of
-    many small tasks counts as small, because its operations shrink while tasks and classes leave the iteration;
-    ``evaluate`` runs chunks of such a batch side by side instead. There is also one thread while another thread of
-    Python is inside ``threads_for``, and in the threads of ``side_by_side``.
+    ``numbers`` is the size, for one task, of the arrays that the enclosed work goes through again
+    and again. A batch of many small tasks counts as small, because its operations shrink while
+    tasks and classes leave the iteration; ``evaluate`` runs chunks of such a batch side by side
+    instead. There is also one thread while another thread of Python is inside ``threads_for``, and
+    in the threads of ``side_by_side``.
 
-    Uses can be nested: the inner one chooses anew. torch's setting is restored at the end, also when several threads of
-    Python enter and leave in any order.
+    Uses can be nested: the inner one chooses anew. torch's setting is restored at the end, also
+    when several threads of Python enter and leave in any order.
 
     >>> before = torch.get_num_threads()
     >>> with threads_for(1000) as n_threads:
@@ -70,7 +73,8 @@ def threads_for(numbers: int) -> Iterator[int]:
 
 
 def side_by_side(work: Callable[[S], T], pieces: Iterable[S]) -> list[T]:
-    """Do independent pieces of work in parallel, each in one thread; the results are in the order of the pieces.
+    """Do independent pieces of work in parallel, each in one thread;
+    the results are in the order of the pieces.
 
     A single piece is worked on in the calling thread, with torch's own setting.
 

@@ -1,8 +1,8 @@
 """Counter-based random numbers: draw i depends on the seed and on i alone.
 
-They are the same on every device, on every machine and in every chunking of the work. A 64-bit key is mixed with
-SplitMix64's finaliser (Steele et al., 2014). Integer arithmetic wraps in the same way on a CPU and on a GPU, so there
-is no generator state, and nothing depends on the order of the work.
+They are the same on every device, on every machine and in every chunking of the work. A 64-bit key
+is mixed with SplitMix64's finaliser (Steele et al., 2014). Integer arithmetic wraps in the same way
+on a CPU and on a GPU, so there is no generator state, and nothing depends on the order of the work.
 """
 
 import numpy as np
@@ -23,7 +23,9 @@ def mix(key: Tensor) -> Tensor:
 
 
 def keys(seed: int, stream: int, index: Tensor) -> Tensor:
-    """Derive one independent key per index. Different values of ``stream`` give independent sets of keys."""
+    """Derive one independent key per index. Different values of ``stream`` give
+    independent sets of keys.
+    """
     start = mix(mix(torch.tensor([seed])) + stream).item()  # a single number, computed on the CPU
     return mix(mix(index) ^ start)
 
@@ -39,16 +41,21 @@ def uniform(key: Tensor, step: int) -> Tensor:
 def subset(
     key: Tensor, size: int, total: Tensor, wanted: Tensor | None = None, *, ordered: bool = False
 ) -> Tensor:
-    """Draw random subsets [..., size] of the integers 0..total-1 by Floyd's algorithm, one per key [...].
+    """Draw random subsets [..., size] of the integers 0..total-1 by Floyd's algorithm,
+    one per key [...].
 
-    Every subset is equally likely, up to a bias below total/2³²; ``total`` [...] is below 2³¹. With ``wanted`` [...],
-    only the first ``wanted`` entries of a row are meaningful. ``ordered`` sorts each subset.
+    Every subset is equally likely, up to a bias below total/2³²; ``total`` [...] is below 2³¹.
+    With ``wanted`` [...], only the first ``wanted`` entries of a row are meaningful.
+    ``ordered`` sorts each subset.
 
-    Step j draws from 0..total-size+j and takes the last value of that range when the draw is already taken. There is no
-    rejection and no permutation, so the cost does not depend on ``total``. All steps are drawn at once; only rows in
-    which two draws are equal are repeated step by step.
+    Step j draws from 0..total-size+j and takes the last value of that range when the draw
+    is already taken. There is no rejection and no permutation, so the cost does not depend
+    on ``total``. All steps are drawn at once; only rows in which two draws are equal are
+    repeated step by step.
     """
-    key, total = key + torch.zeros_like(total), total + torch.zeros_like(key)  # one shape
+    nothing = torch.zeros_like(key) + torch.zeros_like(total)  # of the shape that both get
+    key = key + nothing
+    total = total + nothing
     steps = torch.arange(size, device=key.device)
     sizes = size if wanted is None else wanted.expand_as(key).unsqueeze(-1)
     last = (total.unsqueeze(-1) - sizes + steps).clamp_min_(0).flatten(0, -2)  # [r, size]
@@ -63,7 +70,9 @@ def subset(
 
 
 def _without_repeats(draws: Tensor, last: Tensor) -> Tensor:
-    """Apply Floyd's rule step by step: a draw [r, size] that an earlier step took becomes the last of its range."""
+    """Apply Floyd's rule step by step: a draw [r, size] that an earlier step took becomes the
+    last of its range.
+    """
     places = draws.mT.contiguous()  # [size, r]
     for step, last_of_step in enumerate(last.mT):
         taken = (places[:step] == places[step]).any(0)
@@ -72,13 +81,13 @@ def _without_repeats(draws: Tensor, last: Tensor) -> Tensor:
 
 
 def _sorted(values: Tensor) -> Tensor:
-    """Each row in ascending order, as int32. NumPy sorts many short rows several times faster than torch does."""
+    """Each row in ascending order, as int32. NumPy sorts many short rows several times
+    faster than torch does.
+    """
     values = values.int()
-    return (
-        values.sort(1).values
-        if values.is_cuda
-        else torch.from_numpy(np.sort(values.numpy(), axis=1))
-    )
+    if values.is_cuda:
+        return values.sort(1).values
+    return torch.from_numpy(np.sort(values.numpy(), axis=1))
 
 
 def _shift(key: Tensor, bits: int) -> Tensor:

@@ -23,39 +23,42 @@ _LAZY = {
 class Solution:
     """What a solver returns for a batch of tasks.
 
-    Solutions can be pickled. ``repr`` shows shapes only. The answers for a pile (``Tasks.pile``) are computed block by
-    block whenever they are asked for; ``top`` and ``each`` need little memory.
+    Solutions can be pickled. ``repr`` shows shapes only. The answers for a pile
+    (``Tasks.pile``) are computed block by block whenever they are asked for; ``top`` and
+    ``each`` need little memory.
 
     Parameters
     ----------
     probabilities : Tensor of shape [t, q, k], or Reading
-        The class probabilities of each query. Each row sums to 1; with ``unknown_groups``, to 1 − ``unknown``. For a
-        pile: what computes them block by block.
+        The class probabilities of each query. Each row sums to 1; with ``unknown_groups``, to 1 −
+        ``unknown``. For a pile: what computes them block by block.
     n_iter : Tensor of shape [t], or int
         The number of iterations; a number is that of every task.
     converged : Tensor of shape [t], or bool
-        Whether the method's own stopping rule was met. True for methods without iterations; False for methods that run
-        a fixed number of iterations.
+        Whether the method's own stopping rule was met. True for methods without iterations; False
+        for methods that run a fixed number of iterations.
     make_prototypes : callable, optional
         Returns the prototypes [t, k, d]. They are computed when they are first used.
     objective : Tensor of shape [t, i], optional
-        The objective after each iteration. After a task has stopped, its last value is repeated. None: the sum of
-        ``objective_parts``, if they are given.
+        The objective after each iteration. After a task has stopped, its last value is repeated.
+        None: the sum of ``objective_parts``, if they are given.
     objective_parts : mapping of str to Tensor, optional
         The terms of the objective, each of shape [t, i].
     make_presence : callable, optional
-        Returns the probability [t, k] that each class occurs if the errors of queries were independent. None: it is
-        computed from the probabilities.
+        Returns the probability [t, k] that each class occurs if the errors of queries were
+        independent. None: it is computed from the probabilities.
     make_review_scores : callable, optional
-        Returns the review scores [t, q]. They are computed when they are first used. None: 1 minus the probability of
-        the label.
+        Returns the review scores [t, q]. They are computed when they are first used. None:
+        1 minus the probability of the label.
     make_copies : callable, optional
         Returns how many near-copies queries have on average, themselves included [t]. None: 1.
     unknown : Tensor of shape [t, q], optional
-        The probability that a query is unknown: of none of the classes. For methods that estimate it.
+        The probability that a query is unknown: of none of the classes.
+        For methods that estimate it.
     unknown_groups : Tensor of shape [t, q], optional
-        The number of the group of unknown queries that a query belongs to, the largest group first; -1 for queries that
-        are labelled with a class. For methods that can answer that a query is unknown.
+        The number of the group of unknown queries that a query belongs to, the largest
+        group first; -1 for queries that are labelled with a class. For methods that can
+        answer that a query is unknown.
     unknown_medoids : Tensor of shape [t, g], optional
         The query in the middle of each of these groups; -1 where a task has fewer.
     learned : mapping of str to Tensor of shape [t], optional
@@ -63,7 +66,8 @@ class Solution:
     labels : Tensor of shape [t, q], optional
         The labels, where they are not always the classes of the highest probability.
     tallied : Tally, optional
-        The highest probability of each class and their sum, where they are not those of ``probabilities``.
+        The highest probability of each class and their sum,
+        where they are not those of ``probabilities``.
     counting : Counting, optional
         The constants that say which classes occur.
     memory : object, optional
@@ -72,8 +76,8 @@ class Solution:
     Attributes
     ----------
     labels : Tensor of shape [t, q]
-        The most probable class of each query; -1 where ``unknown_groups`` is given and the query is more probably
-        unknown than of any class.
+        The most probable class of each query; -1 where ``unknown_groups`` is given and the query is
+        more probably unknown than of any class.
     proportions : Tensor of shape [t, k]
         The estimated proportion of each class among the queries.
     prototypes : Tensor of shape [t, k, d] or None
@@ -87,7 +91,8 @@ class Solution:
     n_unseen : Tensor of shape [t]
         The expected number of further classes if sampling went on.
     review_scores : Tensor of shape [t, q]
-        How much a person's answer to each query is expected to improve the labels; -1 where the label is known.
+        How much a person's answer to each query is expected to improve the labels;
+        -1 where the label is known.
 
     Examples
     --------
@@ -120,21 +125,23 @@ class Solution:
         tallied: Tally | None = None,
         counting: Counting = occurring.USUAL,
     ) -> None:
-        self._labels, self._tallied, self.counting = labels, tallied, counting
-        self.n_iter, self.converged = (
-            _of_tasks(n_iter, probabilities),
-            _of_tasks(converged, probabilities),
-        )
-        self.memory, self.unknown_medoids = memory, unknown_medoids
-        self.objective_parts, self.learned = objective_parts or None, learned or {}
-        self.objective = (
-            torch.stack([*objective_parts.values()]).sum(0) if objective_parts else objective
-        )
-        self._answers: Answered | Reading = (
-            probabilities
-            if isinstance(probabilities, Reading)
-            else Answered(probabilities, unknown, unknown_groups)
-        )
+        self._labels = labels
+        self._tallied = tallied
+        self.counting = counting
+        self.n_iter = _of_tasks(n_iter, probabilities)
+        self.converged = _of_tasks(converged, probabilities)
+        self.memory = memory
+        self.unknown_medoids = unknown_medoids
+        self.objective_parts = objective_parts or None
+        self.learned = learned or {}
+        self.objective = objective
+        if objective_parts:
+            self.objective = torch.stack([*objective_parts.values()]).sum(0)
+        self._answers: Answered | Reading
+        if isinstance(probabilities, Reading):
+            self._answers = probabilities
+        else:
+            self._answers = Answered(probabilities, unknown, unknown_groups)
         # A function may hold many tensors: it goes when its result is there.
         made = (make_prototypes, make_presence, make_review_scores, make_copies)
         self._make = {
@@ -155,9 +162,9 @@ class Solution:
         object
             What the parts add up to.
         """
-        return (
-            work(self._answers) if isinstance(self._answers, Answered) else self._answers.each(work)
-        )
+        if isinstance(self._answers, Answered):
+            return work(self._answers)
+        return self._answers.each(work)
 
     def changed(self, **values: Any) -> "Solution":
         """The same solution with some things replaced.
@@ -200,11 +207,9 @@ class Solution:
 
     @cached_property
     def _whole(self) -> Answered:
-        return (
-            self._answers
-            if isinstance(self._answers, Answered)
-            else Answered(*self._answers.each(whole).values)
-        )
+        if isinstance(self._answers, Answered):
+            return self._answers
+        return Answered(*self._answers.each(whole).values)
 
     @property
     def probabilities(self) -> Tensor:
@@ -213,17 +218,23 @@ class Solution:
 
     @property
     def unknown(self) -> Tensor | None:
-        """[t, q] the probability that a query is unknown; None where the method does not estimate it."""
+        """[t, q] the probability that a query is unknown;
+        None where the method does not estimate it.
+        """
         return self._whole.unknown
 
     @property
     def unknown_groups(self) -> Tensor | None:
-        """[t, q] the group of unknown queries that a query belongs to, -1 for the others; None where there are none."""
+        """[t, q] the group of unknown queries that a query belongs to, -1 for the others;
+        None where there are none.
+        """
         return self._whole.groups
 
     @cached_property
     def prototypes(self) -> Tensor | None:
-        """[t, k, d] the class prototypes, in the feature scale that the method worked in; None if it has none."""
+        """[t, k, d] the class prototypes, in the feature scale that the method worked in;
+        None if it has none.
+        """
         return self._made("prototypes")
 
     def _made(self, name: str) -> Tensor | None:
@@ -232,17 +243,19 @@ class Solution:
 
     @property
     def labels(self) -> Tensor:
-        """[t, q] the most probable class of each query, -1 for unknown; the lowest class wins a tie."""
+        """[t, q] the most probable class of each query, -1 for unknown;
+        the lowest class wins a tie.
+        """
         labels = self.probabilities.argmax(-1) if self._labels is None else self._labels
-        return (
-            labels
-            if self.unknown_groups is None
-            else labels.masked_fill(self.unknown_groups >= 0, -1)
-        )
+        if self.unknown_groups is None:
+            return labels
+        return labels.masked_fill(self.unknown_groups >= 0, -1)
 
     @property
     def n_unknown(self) -> tuple[Tensor, Tensor] | None:
-        """[t] the expected number of unknown queries, and its standard deviation; None as for ``unknown``."""
+        """[t] the expected number of unknown queries, and its standard deviation;
+        None as for ``unknown``.
+        """
         return None if self.unknown is None else number_unknown(self.unknown)
 
     @property
@@ -262,14 +275,18 @@ class Solution:
 
     @cached_property
     def presence(self) -> Tensor:
-        """[t, k] the probability that the class occurs among the queries; see ``manyway.core.presence``."""
+        """[t, k] the probability that the class occurs among the queries;
+        see ``manyway.core.presence``.
+        """
         return occurring.presence_of(
             self.independent_presence, self.tallied, self.copies, self.counting
         )
 
     @cached_property
     def independent_presence(self) -> Tensor:
-        """[t, k] the probability that the class occurs if the errors of the queries were independent."""
+        """[t, k] the probability that the class occurs if the errors of the
+        queries were independent.
+        """
         found = self._made("independent_presence")
         if found is not None:
             return found
@@ -279,7 +296,9 @@ class Solution:
     def copies(self) -> Tensor:
         """[t] how many near-copies queries have on average, themselves included."""
         found = self._made("copies")
-        return torch.ones_like(self.independent_presence[:, 0]) if found is None else found
+        if found is None:
+            return torch.ones_like(self.independent_presence[:, 0])
+        return found
 
     @property
     def estimates_presence(self) -> bool:
@@ -295,7 +314,8 @@ class Solution:
         Parameters
         ----------
         error_rate : float or None, default=0.05
-            None: a longer list, as likely to lack a class as to have an absent one; its expected F1 is the highest.
+            None: a longer list, as likely to lack a class as to have an absent one;
+            its expected F1 is the highest.
 
         Returns
         -------
@@ -339,11 +359,14 @@ class Solution:
 
     @property
     def n_present(self) -> Tensor:
-        """[t] the expected number of classes that occur among the queries: at least 1 where none is unknown."""
+        """[t] the expected number of classes that occur among the queries:
+        at least 1 where none is unknown.
+        """
         answers = self._answers
-        n_query = (
-            answers.pile.n_rows if isinstance(answers, Reading) else answers.probabilities.shape[1]
-        )
+        if isinstance(answers, Reading):
+            n_query = answers.pile.n_rows
+        else:
+            n_query = answers.probabilities.shape[1]
         return occurring.expected_number(self.presence, self.tallied.masses, n_query)
 
     @property
@@ -358,7 +381,9 @@ class Solution:
 
     @property
     def n_present_interval(self) -> Tensor:
-        """[t, 2] between which numbers it is with a probability of 95 %; see ``manyway.core.presence.number_of``."""
+        """[t, 2] between which numbers it is with a probability of 95 %;
+        see ``manyway.core.presence.number_of``.
+        """
         most = self.tallied.masses.sum(-1).clamp_max(self.presence.shape[-1]).round().long()
         return occurring.interval_of(self._ends, most.clamp_min(1))
 
@@ -378,14 +403,18 @@ class Solution:
 
     @cached_property
     def review_scores(self) -> Tensor:
-        """[t, q] how much a person's answer to each query is expected to improve the labels; -1 where it is known."""
+        """[t, q] how much a person's answer to each query is expected to improve the labels;
+        -1 where it is known.
+        """
         found = self._made("review_scores")
         return 1 - self.outcomes.amax(-1) if found is None else found
 
     @cached_property
     def tallied(self) -> Tally:
         """The highest probability of each class, their sum, and how far they are believed."""
-        return cast(Tally, self.each(tally)) if self._tallied is None else self._tallied
+        if self._tallied is None:
+            return cast(Tally, self.each(tally))
+        return self._tallied
 
     def to_frame(self) -> Any:
         """A pandas table with one row per task and query.
@@ -393,8 +422,8 @@ class Solution:
         Returns
         -------
         pandas.DataFrame
-            Columns ``task``, ``query``, ``label``, ``probability``, ``label_2``, ``probability_2``, and
-            ``unknown`` where the method has one.
+            Columns ``task``, ``query``, ``label``, ``probability``, ``label_2``, ``probability_2``,
+            and ``unknown`` where the method has one.
 
         Examples
         --------
@@ -419,7 +448,9 @@ class Solution:
         )
 
     def __getstate__(self) -> dict[str, Any]:
-        """What is pickled: what can be computed on request is computed now, so that no function is pickled."""
+        """What is pickled: what can be computed on request is computed now,
+        so that no function is pickled.
+        """
         for name in tuple(self._make):
             getattr(self, name)
         return {**self.__dict__, "_answers": self._whole, "memory": None}
@@ -448,7 +479,9 @@ class Recorder:
         self.rows: list[Tensor] = []
 
     def add(self, terms: Tensor, tasks: Tensor | None = None) -> None:
-        """Append the terms [p, t]; of the listed tasks only, where the others have stopped: theirs are repeated."""
+        """Append the terms [p, t]; of the listed tasks only, where the others have stopped:
+        theirs are repeated.
+        """
         if tasks is not None and self.rows and terms.shape[1] < self.rows[-1].shape[1]:
             terms = self.rows[-1].index_copy(1, tasks, terms)
         self.rows.append(terms)
@@ -456,14 +489,18 @@ class Recorder:
     @property
     def parts(self) -> dict[str, Tensor]:
         """Each term, [t, i]; none where nothing was added."""
-        return dict(zip(self.names, torch.stack(self.rows, -1), strict=True)) if self.rows else {}
+        if self.rows:
+            return dict(zip(self.names, torch.stack(self.rows, -1), strict=True))
+        return {}
 
 
 def number_unknown(probabilities: Tensor) -> tuple[Tensor, Tensor]:
-    """The expected number of queries of a kind and its standard deviation, from their probabilities [..., q].
+    """The expected number of queries of a kind and its standard deviation,
+    from their probabilities [..., q].
 
-    If the errors of queries were independent, the standard deviation would be (Σ p(1 − p))^½; if they were one and the
-    same, Σ (p(1 − p))^½. It lies between the two: their geometric mean is taken.
+    If the errors of queries were independent, the standard deviation would be (Σ p(1 −
+    p))^½; if they were one and the same, Σ (p(1 − p))^½. It lies between the two: their
+    geometric mean is taken.
 
     >>> [round(float(value), 2) for value in number_unknown(torch.tensor([0.9, 0.5, 0.0]))]
     [1.4, 0.68]
@@ -473,20 +510,22 @@ def number_unknown(probabilities: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def best_two(probabilities: Tensor, unknown: Tensor | None = None) -> dict[str, Any]:
-    """The columns of a table: the two most probable classes of each row of [n, k], and their probabilities.
+    """The columns of a table: the two most probable classes of each row of [n, k], and
+    their probabilities.
 
     ``unknown`` [n] is a further column, where there is one.
     """
     rows = probabilities.detach().cpu()
-    first = rows.argmax(
-        -1, keepdim=True
-    )  # the lowest class wins a tie, as in `labels`; topk does not promise that
+    # the lowest class wins a tie, as in `labels`; topk does not promise that
+    first = rows.argmax(-1, keepdim=True)
     others = rows.scatter(1, first, -1.0)
     columns = {}
     for rank, chosen in (("", first), ("_2", others.argmax(-1, keepdim=True))):
         columns[f"label{rank}"] = chosen.squeeze(1).numpy()
         columns[f"probability{rank}"] = rows.gather(1, chosen).squeeze(1).numpy()
-    return columns if unknown is None else {**columns, "unknown": unknown.detach().cpu().numpy()}
+    if unknown is None:
+        return columns
+    return {**columns, "unknown": unknown.detach().cpu().numpy()}
 
 
 def shapes(value: Any, names: Sequence[str]) -> str:

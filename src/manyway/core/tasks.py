@@ -1,6 +1,7 @@
 """``Tasks``: what goes into a solver.
 
-Axes: ``t`` tasks, ``s`` support samples, ``q`` queries, ``k`` classes, ``d`` features, ``n`` rows of a table.
+Axes: ``t`` tasks, ``s`` support samples, ``q`` queries, ``k`` classes, ``d`` features,
+``n`` rows of a table.
 """
 
 from __future__ import annotations
@@ -27,16 +28,17 @@ _NUMBERS_AT_ONCE = 2**26  # entries of the largest array of tasks that are solve
 class Tasks:
     """A batch of tasks: which rows of which feature tables are the support and the queries.
 
-    Use ``Tasks.from_arrays`` for arrays and ``sample_tasks`` for a ``FeatureSet``; they check their input, and this
-    constructor does not. With an index, a table is [n, d] and rows are gathered when they are used; without one the
-    table is the batch itself, [t, s, d] or [t, q, d].
+    Use ``Tasks.from_arrays`` for arrays and ``sample_tasks`` for a ``FeatureSet``; they check their
+    input, and this constructor does not. With an index, a table is [n, d] and rows are gathered
+    when they are used; without one the table is the batch itself, [t, s, d] or [t, q, d].
 
     Parameters
     ----------
     support_table : Tensor of shape [n, d], or [t, s, d] where ``support_index`` is None
     support_index : Tensor of shape [t, s] or None
     support_labels : Tensor of shape [t, s]
-        From 0 to k-1; every class of every task has at least one sample, except where there are class features.
+        From 0 to k-1; every class of every task has at least one sample,
+        except where there are class features.
     query_table : Tensor of shape [n, d], or [t, q, d] where ``query_index`` is None
     query_index : Tensor of shape [t, q] or None
     n_classes : int
@@ -50,29 +52,31 @@ class Tasks:
     factor : Tensor of shape [t, 1, d], optional
         Multiplies every feature of a task. It is applied when the features are gathered.
     centre : Tensor of shape [t, 1, d], optional
-        Support rows are gathered less this and with unit length, by fused code: the rows of many tasks take more time
-        to write than to compute. Their labels are the same in all tasks.
+        Support rows are gathered less this and with unit length, by fused code: the rows of many
+        tasks take more time to write than to compute. Their labels are the same in all tasks.
     class_table : Tensor of shape [n, d], [t, k, d] or [1, k, d], optional
-        One vector per class, in the space of the items. [n, d] holds one row per class of the FeatureSet, gathered by
-        ``class_ids``; [1, k, d] serves all tasks.
+        One vector per class, in the space of the items. [n, d] holds one row per class of the
+        FeatureSet, gathered by ``class_ids``; [1, k, d] serves all tasks.
     unknown_labels : Tensor of shape [t, q], optional
-        For queries of none of the classes, a number per unknown class that they come from; -1 for the others. For
-        scoring; no solver reads them.
+        For queries of none of the classes, a number per unknown class that they come from; -1 for
+        the others. For scoring; no solver reads them.
     stream : Tensor of shape [t], optional
-        The number of the stream that the queries of a task are a batch of. The batches of a stream follow one another,
-        in the order in which they arrive. None: the tasks are independent.
+        The number of the stream that the queries of a task are a batch of. The batches of a stream
+        follow one another, in the order in which they arrive. None: the tasks are independent.
     known : Tensor of shape [t, q], optional
-        The classes of queries whose labels are known, -1 for the others. For methods with ``Method.takes_known``.
+        The classes of queries whose labels are known, -1 for the others.
+        For methods with ``Method.takes_known``.
     pile : Pile, optional
         The queries of one large task, which are read in blocks. ``query`` then has no rows.
     scores : bool, default=False
-        Whether rows are the log-probabilities of a classifier, one column per class, instead of features. The support
-        then holds labelled scores, and a class needs none.
+        Whether rows are the log-probabilities of a classifier, one column per class, instead of
+        features. The support then holds labelled scores, and a class needs none.
     expectation : Tensor of shape [k], optional
-        How likely each class is to occur, in any unit; 0: it is not on the list. None: all are equally likely. For
-        scores.
+        How likely each class is to occur, in any unit; 0: it is not on the list. None:
+        all are equally likely. For scores.
     several : bool, default=False
-        Whether an item may have several classes: rows of scores are then the log-odds of each class by itself.
+        Whether an item may have several classes:
+        rows of scores are then the log-odds of each class by itself.
     earlier : object, optional
         What earlier batches of the same streams taught: ``Solution.memory`` of the batch before.
 
@@ -81,8 +85,9 @@ class Tasks:
     support, query : Tensor of shape [t, s, d] and [t, q, d]
         The features, gathered on each access.
     class_features : Tensor of shape [t, k, d] or None
-        One vector per class, such as the text embedding of its name, in the space of the items. Feature transforms
-        treat them like support and query. Only methods with ``Method.class_features`` use them.
+        One vector per class, such as the text embedding of its name, in the space of the items.
+        Feature transforms treat them like support and query. Only methods with
+        ``Method.class_features`` use them.
     classes : Tensor of shape [t, k]
         The class of the FeatureSet behind each label of the task.
     n_tasks, n_support, n_query, n_features : int
@@ -132,7 +137,8 @@ class Tasks:
     ) -> Tasks:
         """Tasks from dense arrays (NumPy or torch). Every task has the same number of samples, queries and classes.
 
-        Features of an extreme magnitude are multiplied by a power of two; see ``manyway.core.validation.moderate``.
+        Features of an extreme magnitude are multiplied by a power of two;
+        see ``manyway.core.validation.moderate``.
 
         Parameters
         ----------
@@ -147,10 +153,12 @@ class Tasks:
         query_labels : array of shape [t, q], optional
             The true classes of the queries, for scoring; -1 for queries of none of the classes.
         n_classes : int, optional
-            K. None: the number of class features, and without them the largest support label plus one.
+            K. None: the number of class features, and
+            without them the largest support label plus one.
         class_features : array of shape [t, k, d] or [1, k, d], optional
-            One vector per class, in the space of the items; [1, k, d] serves all tasks. With them a class may have no
-            example, and the support may be empty ([t, 0, d]), for the methods that use class features.
+            One vector per class, in the space of the items; [1, k, d] serves all tasks. With them a
+            class may have no example, and the support may be empty ([t, 0, d]), for the methods
+            that use class features.
         known : array of shape [t, q], optional
             The classes of queries whose labels are known, -1 for the others.
 
@@ -171,15 +179,18 @@ class Tasks:
             )
         refuse_type("Tasks", "n_classes", n_classes, int | None)
         tasks = _checked(
-            support, support_labels, query, base_mean, n_classes, class_features
+            support,
+            support_labels,
+            query,
+            base_mean=base_mean,
+            n_classes=n_classes,
+            class_features=class_features,
         ).with_known(known)
         if query_labels is None:
             return tasks
         truth = as_labels(query_labels, "query_labels").to(tasks.device)
-        return replace(
-            tasks,
-            query_labels=shaped(truth, query.shape[:2], "query_labels", "give one label per query"),
-        )
+        shaped(truth, query.shape[:2], "query_labels", "give one label per query")
+        return replace(tasks, query_labels=truth)
 
     @staticmethod
     def from_support(
@@ -204,7 +215,9 @@ class Tasks:
         >>> Tasks.from_support([[[0.0], [4.0]]], [[0, 1]]).support.flatten().tolist()
         [0.0, 4.0]
         """
-        return _checked(support, support_labels, None, base_mean, None, class_features)
+        return _checked(
+            support, support_labels, None, base_mean=base_mean, class_features=class_features
+        )
 
     @staticmethod
     def from_pile(
@@ -231,7 +244,9 @@ class Tasks:
         Tasks
         """
         vectors = None if class_features is None else class_features[None]
-        tasks = _checked(support[None], support_labels[None], None, base_mean, None, vectors)
+        tasks = _checked(
+            support[None], support_labels[None], None, base_mean=base_mean, class_features=vectors
+        )
         return replace(tasks, query_table=tasks.query[:, :0], pile=pile)
 
     @staticmethod
@@ -262,41 +277,30 @@ class Tasks:
         expectation : Tensor of shape [k], optional
             How likely each class is to occur, in any unit; 0: it is not on the list.
         several : bool, default=False
-            Whether an item may have several classes: ``scores`` are then the log-odds of each class by itself.
+            Whether an item may have several classes:
+            ``scores`` are then the log-odds of each class by itself.
 
         Returns
         -------
         Tasks
         """
         rows = scores[:, :0] if support is None else support
-        labels = (
-            rows.new_zeros(rows.shape[:2], dtype=torch.int64)
-            if support_labels is None
-            else support_labels
-        )
+        if support_labels is None:
+            support_labels = rows.new_zeros(rows.shape[:2], dtype=torch.int64)
+        if expectation is not None:
+            _check_expectation(expectation, scores.shape[-1])
         tasks = Tasks(
-            rows,
-            None,
-            labels,
-            scores,
-            None,
-            scores.shape[-1],
+            support_table=rows,
+            support_index=None,
+            support_labels=support_labels,
+            query_table=scores,
+            query_index=None,
+            n_classes=scores.shape[-1],
             scores=True,
             pile=pile,
             several=several,
+            expectation=expectation,
         )
-        if expectation is not None:
-            bad = expectation.isnan() | (expectation < 0)
-            if (
-                expectation.shape != (tasks.n_classes,)
-                or bool(bad.any())
-                or not bool((expectation > 0).any())
-            ):
-                numbers = "that many numbers, none negative and at least one above 0"
-                raise InputError(
-                    f"The expectations of {tasks.n_classes} classes must be {numbers}."
-                )
-            tasks = replace(tasks, expectation=expectation)
         return tasks.with_known(known)
 
     def with_known(self, known: Any) -> Tasks:
@@ -313,7 +317,10 @@ class Tasks:
         """
         if known is None:
             return self
-        hint = f"give a class from 0 to {self.n_classes - 1}, or -1 where it is not known, for each query"
+        hint = (
+            f"give a class from 0 to {self.n_classes - 1}, or -1 where it is not known, "
+            "for each query"
+        )
         labels = shaped(
             as_labels(known, "known").to(self.device), (self.n_tasks, self.n_query), "known", hint
         )
@@ -321,7 +328,8 @@ class Tasks:
         if bool(wrong.any()):
             task, row = wrong.nonzero()[0].tolist()
             raise InputError(
-                f"known has the class {int(labels[task, row])} for query {row} of task {task}; {hint}."
+                f"known has the class {int(labels[task, row])} for query {row} of task "
+                f"{task}; {hint}."
             )
         return replace(self, known=labels if bool((labels >= 0).any()) else None)
 
@@ -356,13 +364,12 @@ class Tasks:
         -------
         Tasks
         """
-        rows = (
-            torch.eye(self.n_classes, dtype=self.dtype, device=self.device)[None]
-            if class_features
-            else None
-        )
+        rows = None
+        if class_features:
+            rows = torch.eye(self.n_classes, dtype=self.dtype, device=self.device)[None]
         pile = None if self.pile is None else self.pile.then(torch.exp)
-        support, query = self.support.exp(), self.query.exp()
+        support = self.support.exp()
+        query = self.query.exp()
         return replace(
             self,
             support_table=support,
@@ -375,11 +382,9 @@ class Tasks:
     @property
     def expected(self) -> Tensor:
         """[k] how likely each class is to occur."""
-        return (
-            torch.ones(self.n_classes, device=self.device)
-            if self.expectation is None
-            else self.expectation
-        )
+        if self.expectation is None:
+            return torch.ones(self.n_classes, device=self.device)
+        return self.expectation
 
     @property
     def known_labels(self) -> Tensor:
@@ -400,7 +405,8 @@ class Tasks:
         sizes = torch.unique_consecutive(self.stream, return_counts=True)[1]
         if bool((sizes != sizes[0]).any()):
             raise InputError(
-                "The streams have different numbers of batches; solve streams of one length at a time."
+                "The streams have different numbers of batches; "
+                "solve streams of one length at a time."
             )
         return int(sizes[0])
 
@@ -454,7 +460,9 @@ class Tasks:
 
     @property
     def support_rows(self) -> Tensor:
-        """[t, s] the row of each sample in the table; in all rows of it where the table has an axis of tasks."""
+        """[t, s] the row of each sample in the table;
+        in all rows of it where the table has an axis of tasks.
+        """
         every = torch.arange(self.n_tasks * self.n_support, device=self.device).view(
             self.n_tasks, -1
         )
@@ -473,10 +481,8 @@ class Tasks:
         Tensor
             [t, n, d]
         """
-        table, rows = (
-            self.support_table.reshape(-1, self.n_features),
-            self.support_rows.gather(1, which),
-        )
+        table = self.support_table.reshape(-1, self.n_features)
+        rows = self.support_rows.gather(1, which)
         return replace(self, support_table=table, support_index=rows).support
 
     @property
@@ -496,7 +502,9 @@ class Tasks:
 
     @property
     def shared_support(self) -> bool:
-        """Whether all tasks have one and the same support (an expanded index), so that its statistics serve all."""
+        """Whether all tasks have one and the same support (an expanded index),
+        so that its statistics serve all.
+        """
         index = self.support_index
         return (
             index is not None
@@ -526,9 +534,12 @@ class Tasks:
         """The tasks of a slice, or those with these numbers [n], as Tasks."""
         table = self.class_table
         own = [name for name in _PER_TASK if getattr(self, name) is not None]
-        own += ["support_table"] if self.support_index is None else []
-        own += ["query_table"] if self.query_index is None else []
-        own += ["class_table"] if table is not None and table.ndim == 3 and len(table) > 1 else []
+        if self.support_index is None:
+            own.append("support_table")
+        if self.query_index is None:
+            own.append("query_table")
+        if table is not None and table.ndim == 3 and len(table) > 1:
+            own.append("class_table")
         parts: dict[str, Any] = {name: getattr(self, name)[which] for name in own}
         return replace(self, **parts)
 
@@ -581,7 +592,9 @@ class Tasks:
 
 
 def mapped(value: Any, change: Callable[[Any], Any]) -> Any:
-    """What was learned, with every tensor and batch of tasks in it changed: dataclasses and tuples are followed."""
+    """What was learned, with every tensor and batch of tasks in it changed:
+    dataclasses and tuples are followed.
+    """
     if isinstance(value, Tensor | Tasks):
         return change(value)
     if type(value) is tuple:
@@ -593,25 +606,32 @@ def mapped(value: Any, change: Callable[[Any], Any]) -> Any:
     )
 
 
+def _check_expectation(expectation: Tensor, n_classes: int) -> None:
+    """Refuse what is not how likely each class is to occur."""
+    bad = expectation.isnan() | (expectation < 0)
+    possible = expectation > 0
+    if expectation.shape != (n_classes,) or bool(bad.any()) or not bool(possible.any()):
+        raise InputError(
+            f"The expectations of {n_classes} classes must be that many numbers, "
+            "none negative and at least one above 0."
+        )
+
+
 def _checked(
     support: Any,
     support_labels: Any,
     query: Tensor | None,
+    *,
     base_mean: Any,
-    n_classes: int | None,
+    n_classes: int | None = None,
     class_features: Any,
 ) -> Tasks:
-    """Dense tasks whose parts fit together; without queries, the first example or class stands in for them."""
+    """Dense tasks whose parts fit together; without queries,
+    the first example or class stands in for them.
+    """
     support = as_features(support, "support")
     labels = as_labels(support_labels, "support_labels").to(support.device)
-    if support.ndim != 3 or (query is not None and query.ndim != 3):
-        shapes = " and ".join(
-            str(tuple(value.shape)) for value in (support, query) if value is not None
-        )
-        single = "for a single task use support[None] and query[None]"
-        raise InputError(
-            f"support and query must have three axes (task, sample, feature), not {shapes}; {single}."
-        )
+    _check_axes(support, query)
     shaped(labels, support.shape[:2], "support_labels", "give one label for each sample")
     if query is not None:
         wanted = len(support), query.shape[1], support.shape[2]
@@ -623,38 +643,46 @@ def _checked(
     n_classes = _check_classes(labels, n_classes, all_have_samples=class_features is None)
     if base_mean is not None:
         base_mean = as_features(base_mean, "base_mean").to(support.device)
-        shaped(
-            base_mean,
-            support.shape[2:],
-            "base_mean",
-            "give the mean of features of the same encoder",
-        )
-    n_support, known = support.shape[1], support
-    if (
-        class_features is not None
-    ):  # they are known before the queries, as the support is, and get the same factor
+        hint = "give the mean of features of the same encoder"
+        shaped(base_mean, support.shape[2:], "base_mean", hint)
+    n_support = support.shape[1]
+    known = support
+    # Class features are known before the queries, as the support is, and get the same factor.
+    if class_features is not None:
         known = torch.cat([support, class_features.expand(len(support), -1, -1)], 1)
     scaled, query, base_mean = moderate(known, query, base_mean)
     if class_features is None:
         support = scaled
     elif scaled is not known:
-        support, class_features = scaled[:, :n_support], scaled[:, n_support:]
-    query = scaled[:, :1] if query is None else query.to(support.dtype)
-    base_mean = None if base_mean is None else base_mean.to(support.dtype)
+        support = scaled[:, :n_support]
+        class_features = scaled[:, n_support:]
     return Tasks(
-        support,
-        None,
-        labels,
-        query,
-        None,
-        n_classes,
-        base_mean=base_mean,
+        support_table=support,
+        support_index=None,
+        support_labels=labels,
+        query_table=scaled[:, :1] if query is None else query.to(support.dtype),
+        query_index=None,
+        n_classes=n_classes,
+        base_mean=None if base_mean is None else base_mean.to(support.dtype),
         class_table=class_features,
     )
 
 
+def _check_axes(support: Tensor, query: Tensor | None) -> None:
+    given = [value for value in (support, query) if value is not None]
+    if all(value.ndim == 3 for value in given):
+        return
+    shapes = " and ".join(str(tuple(value.shape)) for value in given)
+    raise InputError(
+        f"support and query must have three axes (task, sample, feature), not {shapes}; "
+        "for a single task use support[None] and query[None]."
+    )
+
+
 def _check_class_features(values: Any, support: Tensor, n_classes: int | None) -> Tensor:
-    """Class features [t, k, d] or [1, k, d] that fit a support [t, s, d] and the number of classes."""
+    """Class features [t, k, d] or [1, k, d] that fit a support [t, s, d] and the
+    number of classes.
+    """
     found = as_features(values, "class_features").to(support)
     if found.ndim != 3 or len(found) not in (1, len(support)):
         axes = (
@@ -671,7 +699,9 @@ def _check_class_features(values: Any, support: Tensor, n_classes: int | None) -
 
 
 def _check_classes(labels: Tensor, n_classes: int | None, *, all_have_samples: bool) -> int:
-    """The number of classes of support labels [t, s], each of which may have to have a sample in every task."""
+    """The number of classes of support labels [t, s],
+    each of which may have to have a sample in every task.
+    """
     if labels.numel() == 0 and not all_have_samples and n_classes:
         return n_classes
     if labels.numel() == 0 or int(labels.min()) < 0:
@@ -679,28 +709,31 @@ def _check_classes(labels: Tensor, n_classes: int | None, *, all_have_samples: b
             "support_labels must be integers from 0 to K-1, with at least one sample per class."
         )
     largest = int(labels.max())
-    n_classes = largest + 1 if n_classes is None else n_classes
+    if n_classes is None:
+        n_classes = largest + 1
     if n_classes <= largest:
         raise InputError(
-            f"n_classes is {n_classes} but support_labels has a label {largest}; labels go from 0 to K-1."
+            f"n_classes is {n_classes} but support_labels has a label {largest}; "
+            "labels go from 0 to K-1."
         )
     bare = class_without_sample(labels, n_classes) if all_have_samples else None
     if bare is not None:
         raise InputError(
-            f"Class {bare[1]} has no example in the support of task {bare[0]}; add one or leave it out."
+            f"Class {bare[1]} has no example in the support of task {bare[0]}; "
+            "add one or leave it out."
         )
     return n_classes
 
 
 def class_without_sample(labels: Tensor, n_classes: int) -> tuple[int, int] | None:
-    """The first task and class of support labels [t, s] where a class has no sample; None where all have one.
+    """The first task and class of support labels [t, s] where a class has no sample;
+    None where all have one.
 
     >>> class_without_sample(torch.tensor([[0, 1, 2], [0, 2, 2]]), 3)
     (1, 1)
     """
-    known = min(
-        n_classes, labels.shape[1] + 1
-    )  # of more classes than samples, one of the first has no sample
+    # of more classes than samples, one of the first has no sample
+    known = min(n_classes, labels.shape[1] + 1)
     present = torch.zeros(labels.shape[0], known, dtype=torch.bool, device=labels.device)
     present.scatter_(1, labels.clamp_max(known - 1), True)
     if known < n_classes:

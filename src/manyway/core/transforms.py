@@ -10,14 +10,16 @@
 ``bpa``     how well an item matches every other item of its task (``core.affinities``)
 ==========  ============================================================================================
 
-Class features, where there are any, get the same transform as support and query, with the same centre: they are vectors
-in the space of the items. (``power`` centres them apart, as it does support and queries.) A task without support has
-the mean of its class features in the place of the support's mean. An offset between class features and items, which
-embeddings of names usually have, is not removed here: centring names and queries each on their own mean is worse where
-the queries come from few classes, because the mean of such a batch is mostly about those classes.
+Class features, where there are any, get the same transform as support and query, with the same
+centre: they are vectors in the space of the items. (``power`` centres them apart, as it does
+support and queries.) A task without support has the mean of its class features in the place of the
+support's mean. An offset between class features and items, which embeddings of names usually have,
+is not removed here: centring names and queries each on their own mean is worse where the queries
+come from few classes, because the mean of such a batch is mostly about those classes.
 
-A transform is a ``Scaling`` that is learned from the support, and for some from the queries too. It is a map of single
-rows, so that queries in memory and in blocks get the same one. Those of ``JOINT`` are not: they need all rows at once.
+A transform is a ``Scaling`` that is learned from the support, and for some from the queries too. It
+is a map of single rows, so that queries in memory and in blocks get the same one. Those of
+``JOINT`` are not: they need all rows at once.
 
 Features of any finite magnitude are allowed: no square overflows or vanishes (see ``unit``).
 """
@@ -31,7 +33,7 @@ import torch
 from torch import Tensor
 
 from manyway.core.affinities import balanced_affinities
-from manyway.core.blocks import Change, Extent
+from manyway.core.blocks import ChangeRows, Extent
 from manyway.core.kernels import fused
 from manyway.core.ops import class_sums, extremes, prototypes, unit
 from manyway.core.tasks import Tasks
@@ -40,9 +42,11 @@ from manyway.errors import InputError, named
 
 @dataclass(frozen=True, eq=False)
 class Scaling:
-    """A map of rows: z → c(z), then (c − middle)·factor, then unit length. What a transform lacks is neutral.
+    """A map of rows: z → c(z), then (c − middle)·factor, then unit length.
+    What a transform lacks is neutral.
 
-    The curve c is one of: the row itself; ``level``, in the tasks of ``which``; ``root``, then unit length.
+    The curve c is one of: the row itself; ``level``, in the tasks of ``which``;
+    ``root``, then unit length.
     """
 
     curve: Callable[[Tensor], Tensor] | None = None
@@ -54,20 +58,21 @@ class Scaling:
 
     def __call__(self, rows: Tensor) -> Tensor:
         rows = self.curved(rows)
-        rows = rows if self.middle is None else rows - self.middle
-        rows = rows if self.factor is None else rows * self.factor
-        rows = unit(rows) if self.unit else rows
+        if self.middle is not None:
+            rows = rows - self.middle
+        if self.factor is not None:
+            rows = rows * self.factor
+        if self.unit:
+            rows = unit(rows)
         return rows if self.then is None else self.then(rows)
 
     def curved(self, rows: Tensor) -> Tensor:
         """The curve alone."""
         if self.curve is None:
             return rows
-        return (
-            self.curve(rows)
-            if self.which is None
-            else torch.where(self.which, self.curve(rows), rows)
-        )
+        if self.which is None:
+            return self.curve(rows)
+        return torch.where(self.which, self.curve(rows), rows)
 
     @property
     def shared(self) -> bool:
@@ -81,7 +86,9 @@ class Scaling:
 
 
 class Scalings(NamedTuple):
-    """The maps of the support, of the queries and of the class features. Most transforms have one for all."""
+    """The maps of the support, of the queries and of the class features.
+    Most transforms have one for all.
+    """
 
     support: Scaling
     query: Scaling
@@ -102,26 +109,24 @@ def transform(tasks: Tasks, name: str | None) -> Tasks:
     """
     if name in JOINT:
         return balanced_affinities(tasks)
-    if (
-        name == "range" and tasks.factor is None
-    ):  # the queries are gathered once, to learn and to use
+    # the queries are gathered once, to learn and to use
+    if name == "range" and tasks.factor is None:
         tasks = replace(tasks, query_table=tasks.query, query_index=None)
     return tasks if name is None else apply(tasks, learn_scaling(tasks, name))
 
 
 def learn_scaling(tasks: Tasks, name: str | None) -> Scalings:
     """What the transform of that name does to rows of these tasks."""
-    return (
-        Scalings.same(Scaling())
-        if name is None
-        else named(TRANSFORMS, name, "feature transform")(tasks)
-    )
+    if name is None:
+        return Scalings.same(Scaling())
+    return named(TRANSFORMS, name, "feature transform")(tasks)
 
 
 def apply(tasks: Tasks, scalings: Scalings) -> Tasks:
     """The tasks with all rows scaled; those of a pile when they are read."""
     support, query, classes = scalings
-    tasks = tasks if tasks.pile is None else replace(tasks, pile=tasks.pile.then(query))
+    if tasks.pile is not None:
+        tasks = replace(tasks, pile=tasks.pile.then(query))
     one = support is query
     if one and support.curve is not None and support.which is None and not support.shared:
         # A curve is the same for all tasks, so that it can be drawn in the table.
@@ -158,7 +163,8 @@ def apply(tasks: Tasks, scalings: Scalings) -> Tasks:
 
 
 def class_directions(tasks: Tasks) -> Tensor:
-    """[t, k, d] one unit vector per class: its class feature, or its mean support feature where there are none.
+    """[t, k, d] one unit vector per class: its class feature,
+    or its mean support feature where there are none.
 
     >>> tasks = Tasks.from_arrays([[[0.0, 2.0], [3.0, 0.0]]], [[0, 1]], [[[3.0, 4.0]]])
     >>> class_directions(tasks).tolist()
@@ -191,7 +197,9 @@ def _cl2(tasks: Tasks) -> Scalings:
 
 
 def _middle(tasks: Tasks) -> Tensor:
-    """[t, 1, d] or [1, 1, d] the mean of the base classes, or of what is known before the queries."""
+    """[t, 1, d] or [1, 1, d] the mean of the base classes,
+    or of what is known before the queries.
+    """
     if tasks.base_mean is not None:
         return tasks.base_mean.view(1, 1, -1)
     if (tasks.shared_support if tasks.n_support else tasks.shared_classes) and tasks.factor is None:
@@ -202,7 +210,9 @@ def _middle(tasks: Tasks) -> Tensor:
 
 
 def _fused_rows(tasks: Tasks) -> bool:
-    """Whether gathering, centring and dividing by the norm can be one pass: all tasks have the same labels."""
+    """Whether gathering, centring and dividing by the norm can be one pass:
+    all tasks have the same labels.
+    """
     indexed = (
         tasks.support_index is not None
         and tasks.query_index is not None
@@ -228,20 +238,22 @@ def _rcl2(tasks: Tasks) -> Scalings:
     levelled = ~_has_negative(tasks)
     if not bool(levelled.any()):
         return _cl2(tasks)
-    if bool(
-        levelled.all()
-    ):  # the base mean is a mean of untransformed features, so the support's mean replaces it
+    # the base mean is a mean of untransformed features, so the support's mean replaces it
+    if bool(levelled.all()):
         curved = rowwise(replace(tasks, base_mean=None, pile=None), Scaling(level).table)
         return Scalings.same(Scaling(level, middle=_middle(curved), unit=True))
     which = levelled.view(-1, 1, 1)
     scaling = Scaling(level, which=which, unit=True)
     centre = scaling.curved(_known(tasks)).mean(1, keepdim=True)
-    centre = centre if tasks.base_mean is None else torch.where(which, centre, tasks.base_mean)
+    if tasks.base_mean is not None:
+        centre = torch.where(which, centre, tasks.base_mean)
     return Scalings.same(replace(scaling, middle=centre))
 
 
 def _has_negative(tasks: Tasks) -> Tensor:
-    """[t] whether the task's support has a negative feature. Factors are positive, so they can be ignored."""
+    """[t] whether the task's support has a negative feature.
+    Factors are positive, so they can be ignored.
+    """
     if not tasks.n_support:
         return _known(tasks).amin((1, 2)) < 0
     lowest = tasks.support_table.amin(-1)  # [n] or [t, s]
@@ -253,7 +265,8 @@ def _has_negative(tasks: Tasks) -> Tensor:
 def level(features: Tensor) -> Tensor:
     """sign(z)·|z|^⅝, which reduces the influence of large values.
 
-    Written with square roots, |z|^½ · |z|^⅛, because a general power takes much longer. Nothing can overflow.
+    Written with square roots, |z|^½ · |z|^⅛, because a general power takes much longer.
+    Nothing can overflow.
 
     >>> level(torch.tensor([-256.0, 0.0, 1.0])).tolist()
     [-32.0, 0.0, 1.0]
@@ -282,7 +295,9 @@ def _power(tasks: Tasks) -> Scalings:
 
 
 def _root(plain: Tensor, rows: Tensor) -> Tensor:
-    """The root of features, with unit length: √(z + 1e-6) in the tasks of ``plain`` [t, 1, 1], else signed."""
+    """The root of features, with unit length:
+    √(z + 1e-6) in the tasks of ``plain`` [t, 1, 1], else signed.
+    """
     return unit(
         torch.where(plain, (rows.clamp_min(0) + 1e-6).sqrt(), rows.sign() * rows.abs().sqrt())
     )
@@ -306,8 +321,10 @@ TRANSFORMS: Mapping[str, Callable[[Tasks], Scalings]] = {
 }
 
 
-def rowwise(tasks: Tasks, change: Change) -> Tasks:
-    """Apply a map of single rows to the table or to the gathered batch, whichever has fewer rows."""
+def rowwise(tasks: Tasks, change: ChangeRows) -> Tasks:
+    """Apply a map of single rows to the table or to the gathered batch,
+    whichever has fewer rows.
+    """
     if tasks.factor is not None or tasks.centre is not None:
         return dense(tasks, change)
     rows_asked = tasks.n_tasks * (tasks.n_support + tasks.n_query)
@@ -321,12 +338,12 @@ def rowwise(tasks: Tasks, change: Change) -> Tasks:
     return replace(tasks, support_table=support_table, query_table=query_table, class_table=classes)
 
 
-def dense(tasks: Tasks, change: Change) -> Tasks:
+def dense(tasks: Tasks, change: ChangeRows) -> Tasks:
     """Gather support, queries and class features, and apply a map of batches [t, n, d] to each."""
     return _mapped(tasks, change, change, change)
 
 
-def _mapped(tasks: Tasks, support: Change, query: Change, classes: Change) -> Tasks:
+def _mapped(tasks: Tasks, support: ChangeRows, query: ChangeRows, classes: ChangeRows) -> Tasks:
     """The tasks as dense arrays, without a factor, with a map of batches [t, n, d] for each."""
     vectors = tasks.class_features
     changed = None if vectors is None else classes(vectors)
@@ -334,7 +351,9 @@ def _mapped(tasks: Tasks, support: Change, query: Change, classes: Change) -> Ta
 
 
 def _known(tasks: Tasks) -> Tensor:
-    """[t, n, d] what is known before the queries: the support, or the class features of tasks without support."""
-    return (
-        tasks.support if tasks.n_support or tasks.class_features is None else tasks.class_features
-    )
+    """[t, n, d] what is known before the queries:
+    the support, or the class features of tasks without support.
+    """
+    if tasks.n_support or tasks.class_features is None:
+        return tasks.support
+    return tasks.class_features

@@ -14,16 +14,15 @@ from manyway.errors import InputError, few
 # largest value lies between them are left as they are, bit for bit.
 _ORDINARY = 2.0**40
 _LARGEST = 2.0**50  # of queries, where the labelled examples are ordinary
-_FAR_MEAN = (
-    2.0**24
-)  # a mean this many times as large as the features leaves none of their digits in float32
+# a mean this many times as large as the features leaves none of their digits in float32
+_FAR_MEAN = 2.0**24
 
 
 def as_features(values: Any, name: str) -> Tensor:
     """A float32 or float64 tensor with finite values; ``name`` is what error messages call it.
 
-    The values may be NumPy, torch, pandas or nested lists, of any real dtype, byte order and memory layout. The result
-    is float64 where the input was at least that precise, float32 otherwise.
+    The values may be NumPy, torch, pandas or nested lists, of any real dtype, byte order and memory
+    layout. The result is float64 where the input was at least that precise, float32 otherwise.
 
     >>> import numpy as np
     >>> as_features(np.array([[1, 2]], dtype=">f8")[:, ::-1], "features")
@@ -32,9 +31,8 @@ def as_features(values: Any, name: str) -> Tensor:
     tensor = _as_tensor(values, name, "real numbers")
     if tensor.is_complex():
         raise InputError(f"{name} holds complex numbers; features must be real.")
-    tensor = (
-        tensor.to(torch.float32) if tensor.dtype not in (torch.float32, torch.float64) else tensor
-    )
+    if tensor.dtype not in (torch.float32, torch.float64):
+        tensor = tensor.to(torch.float32)
     if tensor.ndim and tensor.shape[-1] == 0:
         raise InputError(f"{name} has no features: its shape is {tuple(tensor.shape)}.")
     bad = ~torch.isfinite(row_sizes(tensor))
@@ -75,9 +73,8 @@ def row_sizes(features: Tensor) -> Tensor:
         return features.new_zeros(features.shape[:-1])
     if features.ndim == 0:
         return features.abs()
-    return torch.maximum(
-        features.amax(-1), -features.amin(-1)
-    )  # faster than aminmax, smaller than a copy by abs
+    # faster than aminmax, smaller than a copy by abs
+    return torch.maximum(features.amax(-1), -features.amin(-1))
 
 
 def moderate(
@@ -85,10 +82,11 @@ def moderate(
 ) -> tuple[Tensor, Tensor | None, Tensor | None]:
     """Bring features of an extreme magnitude to one in which squares neither overflow nor vanish.
 
-    Where the largest support value of a task lies outside 2^±40, all features of the task are multiplied by the power
-    of two that brings it to about 1. The factor follows from the support [t, s, d] alone, so that it is known before
-    the queries [t, q, d] are. ``base_mean`` [d] has no axis of tasks: with it, all tasks get the same factor. Ordinary
-    features are returned unchanged. ``first`` is the number of the first query, where they are a block of many.
+    Where the largest support value of a task lies outside 2^±40, all features of the task are
+    multiplied by the power of two that brings it to about 1. The factor follows from the support
+    [t, s, d] alone, so that it is known before the queries [t, q, d] are. ``base_mean`` [d] has no
+    axis of tasks: with it, all tasks get the same factor. Ordinary features are returned unchanged.
+    ``first`` is the number of the first query, where they are a block of many.
 
     >>> support, query, _ = moderate(torch.tensor([[[2.0**70], [2.0**71]]]), torch.tensor([[[2.0**70]]]))
     >>> support.flatten().tolist(), query.flatten().tolist()
@@ -101,19 +99,20 @@ def moderate(
     unusual = (largest > 0) & ((largest < 1 / _ORDINARY) | (largest > _ORDINARY))
     factor = None
     if bool(unusual.any()):
-        most = (
-            1022 if support.dtype == torch.float64 else 126
-        )  # the factor itself must be a normal number
+        # the factor itself must be a normal number
+        most = 1022 if support.dtype == torch.float64 else 126
         exponents = torch.frexp(largest).exponent.clamp(-most, most)
-        exponents = (
-            exponents.where(unusual, 0)
-            if base_mean is None
-            else exponents.amax().expand_as(exponents)
-        )
+        if base_mean is None:
+            exponents = exponents.where(unusual, 0)
+        else:
+            exponents = exponents.amax().expand_as(exponents)
         factor = torch.ldexp(torch.ones_like(largest), -exponents).view(-1, 1, 1)
         support = support * factor
     if base_mean is not None and float(row_sizes(base_mean)) > _FAR_MEAN * float(largest.max()) > 0:
-        values = f"up to {float(row_sizes(base_mean)):.1e} and the labelled examples up to {float(largest.max()):.1e}"
+        values = (
+            f"up to {float(row_sizes(base_mean)):.1e} and the labelled examples up to "
+            f"{float(largest.max()):.1e}"
+        )
         raise InputError(f"base_mean has values {values}; use the mean of the same encoder.")
     if query is not None:
         sizes = row_sizes(query) * (1 if factor is None else factor.squeeze(-1).to(query.dtype))
@@ -122,7 +121,8 @@ def moderate(
             rows = describe_rows((huge.nonzero().flatten() + first).tolist())
             others = f"those of the labelled examples (at most {float(largest.max()):.1e})"
             raise InputError(
-                f"query has values in {rows} that are too large compared with {others}; repair them."
+                f"query has values in {rows} that are too large compared with {others}; "
+                "repair them."
             )
     if factor is not None:
         query = None if query is None else query * factor.to(query.dtype)
@@ -166,19 +166,21 @@ def describe_rows(rows: list[int]) -> str:
 
 
 def _as_tensor(values: Any, name: str, of: str) -> Tensor:
-    """A tensor on the values where torch can read them as they are; a copy in torch's own layout otherwise."""
+    """A tensor on the values where torch can read them as they are;
+    a copy in torch's own layout otherwise.
+    """
     if isinstance(values, Tensor):
         return values.detach()
     try:
         if hasattr(values, "__array__"):
             values = np.asarray(values)
-            values = values.astype(np.float64) if values.dtype == np.longdouble else values
+            if values.dtype == np.longdouble:
+                values = values.astype(np.float64)
             if not values.dtype.isnative or any(stride < 0 for stride in values.strides):
                 values = np.array(values, dtype=values.dtype.newbyteorder("="), order="C")
         with warnings.catch_warnings():
-            warnings.filterwarnings(
-                "ignore", message="The given NumPy array is not writable"
-            )  # it is only read
+            # it is only read
+            warnings.filterwarnings("ignore", message="The given NumPy array is not writable")
             return torch.as_tensor(values)
     except (TypeError, ValueError, RuntimeError, OverflowError) as error:
         raise InputError(
@@ -187,7 +189,8 @@ def _as_tensor(values: Any, name: str, of: str) -> Tensor:
 
 
 def resolve_device(name: str | torch.device | None = None) -> torch.device:
-    """The device of a name such as ``"cuda:1"``, after checking that it can be used on this machine.
+    """The device of a name such as ``"cuda:1"``,
+    after checking that it can be used on this machine.
 
     None means CUDA where it is available, else the CPU.
 
@@ -198,9 +201,8 @@ def resolve_device(name: str | torch.device | None = None) -> torch.device:
         return torch.device("cuda" if torch.cuda.is_available() else "cpu")
     try:
         device = torch.device(name)
-        torch.ones(
-            1, device=device
-        ).cpu()  # the device "meta" stores nothing: copying from it fails
+        # the device "meta" stores nothing: copying from it fails
+        torch.ones(1, device=device).cpu()
     except Exception as error:  # backends that are not compiled in raise errors of many kinds
         raise InputError(
             f"Device '{name}' cannot be used here; choose cpu, or cuda:N where there is a GPU."
