@@ -41,8 +41,8 @@ class FeatureSet:
     is_support : array of bool of shape [n], optional
         Marks rows that are given as labelled examples, for ``TaskSpec(shots=None)``.
     class_features : array of shape [c, d], optional
-        One vector per class in the space of the features, such as the text embedding of its name. See also
-        ``with_class_features``.
+        One vector per class in the space of the features, such as the text embedding of its name.
+        See also ``with_class_features``.
 
     Examples
     --------
@@ -70,61 +70,35 @@ class FeatureSet:
         is_support: Any = None,
         class_features: Any = None,
     ) -> None:
-        features, labels = as_features(features, "features"), as_labels(labels, "labels")
-        if features.ndim != 2:
-            raise InputError(
-                f"features must have two axes (sample, feature); got {tuple(features.shape)}."
-            )
-        shaped(labels, features.shape[:1], "labels", "give one for each row of features")
-        if len(features) == 0:
-            raise InputError("The feature set is empty; give at least one row.")
-        if int(labels.min()) < 0:
-            raise InputError("labels must be integers from 0 to the number of classes minus one.")
-        n_classes = int(labels.max()) + 1
-        if class_names is None and n_classes > max(10_000, _SPARSE * len(labels)):
-            how = "number the classes from 0 without gaps, for example with numpy.unique(labels, return_inverse=True)"
-            raise InputError(f"labels go up to {n_classes - 1} for {len(labels)} rows; {how}.")
-        if class_names is not None and not _is_list(class_names):
-            raise InputError(f"class_names is {shown(class_names)}; give one name per class.")
+        features = as_features(features, "features")
+        labels = as_labels(labels, "labels")
+        _check_samples(features, labels)
+        names = _class_names(class_names, labels)
         if meta is not None and not isinstance(meta, Mapping):
             raise InputError(f"meta is {shown(meta)}; give a mapping of names to values.")
-        names = (
-            tuple(map(str, class_names))
-            if class_names is not None
-            else tuple(map(str, range(n_classes)))
-        )
-        if len(names) < n_classes:
-            raise InputError(
-                f"labels go up to {n_classes - 1} but there are only {len(names)} class names."
-            )
-        files.refuse_same_classes(names, "class_names")
+        n_features = features.shape[1]
         if base_mean is not None:
             base_mean = as_features(base_mean, "base_mean").to(features)
-            shaped(base_mean, features.shape[1:], "base_mean", "give one number per feature")
+            shaped(base_mean, (n_features,), "base_mean", "give one number per feature")
         if is_support is not None:
-            is_support = as_labels(_without_truths(is_support), "is_support").to(
-                features.device, torch.bool
-            )
+            is_support = as_labels(_without_truths(is_support), "is_support")
+            is_support = is_support.to(features.device, torch.bool)
             shaped(is_support, labels.shape, "is_support", "give one for each row of features")
         if class_features is not None:
             class_features = as_features(class_features, "class_features").to(features)
-            shaped(
-                class_features,
-                (len(names), features.shape[1]),
-                "class_features",
-                "give one row per class",
-            )
-        values = (
-            features,
-            labels.to(features.device),
-            names,
-            base_mean,
-            is_support,
-            class_features,
-            dict(meta or {}),
-        )
-        for field, value in zip(fields(self), values, strict=True):
-            object.__setattr__(self, field.name, value)
+            expected = (len(names), n_features)
+            shaped(class_features, expected, "class_features", "give one row per class")
+        values = {
+            "features": features,
+            "labels": labels.to(features.device),
+            "class_names": names,
+            "base_mean": base_mean,
+            "is_support": is_support,
+            "class_features": class_features,
+            "meta": dict(meta or {}),
+        }
+        for name, value in values.items():
+            object.__setattr__(self, name, value)
 
     @property
     def n_classes(self) -> int:
@@ -137,7 +111,9 @@ class FeatureSet:
 
     @cached_property
     def fingerprint(self) -> str:
-        """A hash of what experiments depend on: features, labels, given support, base mean and class features."""
+        """A hash of what experiments depend on: features, labels, given support,
+        base mean and class features.
+        """
         digest = hashlib.sha256()
         for value in (
             self.features,
@@ -154,7 +130,9 @@ class FeatureSet:
 
     @cached_property
     def moderate(self) -> tuple[Tensor, Tensor | None, Tensor | None]:
-        """Features, base mean and class features, rescaled by a power of two where their magnitude is extreme."""
+        """Features, base mean and class features,
+        rescaled by a power of two where their magnitude is extreme.
+        """
         return self.moderate_with(self.features[:0])
 
     def moderate_with(self, others: Tensor) -> tuple[Tensor, Tensor | None, Tensor | None]:
@@ -170,7 +148,8 @@ class FeatureSet:
         rows : Tensor of shape [n + m, d]
         base_mean, class_features : Tensor or None
         """
-        n, vectors = len(self.features), self.class_features
+        n = len(self.features)
+        vectors = self.class_features
         known = (self.features if vectors is None else torch.cat([self.features, vectors]))[None]
         scaled, more, base_mean = moderate(
             known, others[None] if len(others) else None, self.base_mean
@@ -197,7 +176,9 @@ class FeatureSet:
         if device is not None:
             device = resolve_device(device)
         features = self.features.to(device=device, dtype=dtype)
-        return self if features is self.features else self._with(features=features)
+        if features is self.features:
+            return self
+        return self._with(features=features)
 
     def _with(self, **changes: Any) -> "FeatureSet":
         """The same set with some of its parts replaced."""
@@ -213,8 +194,8 @@ class FeatureSet:
         Parameters
         ----------
         source : array of shape [c, d] or path-like
-            The vectors; or a file of ``features`` and ``class_names`` (or a table with a column of labels), one row
-            per class.
+            The vectors; or a file of ``features`` and ``class_names`` (or a table with a column of
+            labels), one row per class.
         class_names : sequence of str, optional
             The class of each row of an array. None: rows are in the order of the set's classes.
 
@@ -281,29 +262,31 @@ class FeatureSet:
         Parameters
         ----------
         path : path-like
-            A file that `save` wrote, a .npz with arrays of the same names (``features`` and ``labels`` at least), or a
-            table (.csv, .tsv, .parquet, .jsonl) with a column of labels.
+            A file that `save` wrote, a .npz with arrays of the same names (``features`` and
+            ``labels`` at least), or a table (.csv, .tsv, .parquet, .jsonl) with a column of labels.
         label_column : str, optional
             The column of labels in a table. By default it is found by its usual names.
         ignore_columns : sequence of str, optional
             Columns of a table to leave out.
         unlabelled : bool, default=False
-            Whether a file without labels is accepted: its rows are then of one class each, such as scattered items for
-            ``TaskSpec(unknown_from=…)``.
+            Whether a file without labels is accepted: its rows are then of one class each, such as
+            scattered items for ``TaskSpec(unknown_from=…)``.
 
         Returns
         -------
         FeatureSet
-            Integer labels of array files are kept. Labels that are names are numbered in sorted order, or in that of
-            the file's ``class_names``.
+            Integer labels of array files are kept. Labels that are names are numbered in sorted
+            order, or in that of the file's ``class_names``.
         """
         path = Path(path)
         contents = read_contents(path, Options(label_column, ignore_columns=tuple(ignore_columns)))
         for note in contents.notes:
             warnings.warn(note, stacklevel=2)
-        labels, class_names = contents.labels, contents.class_names
+        labels = contents.labels
+        class_names = contents.class_names
         if labels is None and unlabelled:
-            class_names, labels = None, np.arange(len(contents.features))
+            class_names = None
+            labels = np.arange(len(contents.features))
         if labels is None:
             raise InputError(f"{path} has no 'labels'; a feature set needs one label per row.")
         if isinstance(labels, tuple):
@@ -322,13 +305,48 @@ class FeatureSet:
             raise InputError(f"{path} cannot be used: {error}") from error
 
 
+def _check_samples(features: Tensor, labels: Tensor) -> None:
+    """Refuse features that are no table, and labels that do not fit them."""
+    if features.ndim != 2:
+        raise InputError(
+            f"features must have two axes (sample, feature); got {tuple(features.shape)}."
+        )
+    shaped(labels, features.shape[:1], "labels", "give one for each row of features")
+    if len(features) == 0:
+        raise InputError("The feature set is empty; give at least one row.")
+    if int(labels.min()) < 0:
+        raise InputError("labels must be integers from 0 to the number of classes minus one.")
+
+
+def _class_names(given: Any, labels: Tensor) -> tuple[str, ...]:
+    """The names of the classes: those that are given, or numbers."""
+    n_classes = int(labels.max()) + 1
+    if given is None:
+        if n_classes > max(10_000, _SPARSE * len(labels)):
+            raise InputError(
+                f"labels go up to {n_classes - 1} for {len(labels)} rows; number the classes from "
+                "0 without gaps, for example with numpy.unique(labels, return_inverse=True)."
+            )
+        return tuple(map(str, range(n_classes)))
+    if not _is_list(given):
+        raise InputError(f"class_names is {shown(given)}; give one name per class.")
+    names = tuple(map(str, given))
+    if len(names) < n_classes:
+        raise InputError(
+            f"labels go up to {n_classes - 1} but there are only {len(names)} class names."
+        )
+    files.refuse_same_classes(names, "class_names")
+    return names
+
+
 def _read_class_features(path: Path) -> tuple[Tensor, tuple[str, ...]]:
     """Vectors [c, d] and the class of each, from a file with one row per class."""
     contents = read_contents(path)
     names = contents.class_names if contents.labels is None else files.class_of_row(path, contents)
     if names is None:
         raise InputError(
-            f"{path} does not say which class each row is of; add 'class_names' or a column of labels."
+            f"{path} does not say which class each row is of; "
+            "add 'class_names' or a column of labels."
         )
     files.refuse_same_classes(names, str(path))
     return files.as_tensor(contents.features), names

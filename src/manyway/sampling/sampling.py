@@ -31,9 +31,8 @@ from manyway.sampling.spec import TaskSpec
     _ORDER,
     _BATCHES,
 ) = range(10)
-_BLOCK_DRAWS = (
-    1 << 19
-)  # tasks are drawn in blocks of about this many integers: they stay in the cache
+# tasks are drawn in blocks of about this many integers: they stay in the cache
+_BLOCK_DRAWS = 1 << 19
 _BLOCK_DRAWS_GPU = 1 << 26  # on a GPU the cost is in the launches
 
 
@@ -61,7 +60,8 @@ def sample_tasks(
     Returns
     -------
     Tasks
-        It holds indices; features are gathered when a solver uses them. The true labels are ``query_labels``.
+        It holds indices; features are gathered when a solver uses them.
+        The true labels are ``query_labels``.
 
     Examples
     --------
@@ -73,7 +73,10 @@ def sample_tasks(
     groups = sample_groups(features, spec, seed, start, count)
     if len(groups) > 1:
         sizes = [group.n_query for _, group in groups]
-        few = f"These tasks have {min(sizes)} to {max(sizes)} queries, because some classes have few samples"
+        few = (
+            f"These tasks have {min(sizes)} to {max(sizes)} queries, "
+            "because some classes have few samples"
+        )
         raise InputError(
             f"{few}; lower n_query, or draw them with manyway.sampling.sampling.sample_groups."
         )
@@ -83,7 +86,8 @@ def sample_tasks(
 def sample_groups(
     features: FeatureSet, spec: TaskSpec, seed: int = 0, start: int = 0, count: int = 1000
 ) -> list[tuple[Tensor, Tasks]]:
-    """The tasks of ``sample_tasks`` in groups with the same number of queries, each with the places of its tasks.
+    """The tasks of ``sample_tasks`` in groups with the same number of queries,
+    each with the places of its tasks.
 
     There are several groups only where ``k_eff`` is a range and some classes have few samples.
 
@@ -98,49 +102,31 @@ def sample_groups(
         )
     strangers = _strangers(features, spec)
     pool = _Pool.of(features, spec)
-    unknown = (
-        None if strangers is None else _Pool.of_strangers(strangers, spec, len(features.labels))
-    )
-    moderate = (
-        features.moderate if strangers is None else features.moderate_with(strangers.features)
-    )
-    table, base_mean, class_table = moderate
-    n_ways = spec.ways(features.n_classes)
-    per_task = n_ways * (spec.shots or 1) + spec.n_known + spec.n_unknown
-    device = features.features.device
-    block = max(1, (_BLOCK_DRAWS_GPU if device.type == "cuda" else _BLOCK_DRAWS) // per_task)
-
-    def draw(first: int) -> _Drawn:
-        return _draw(
-            pool,
-            unknown,
-            spec,
-            seed,
-            torch.arange(first, min(first + block, start + count), device=device),
-        )
-
-    firsts = range(start, start + count, block)
-    drawn = _Drawn.joined(
-        side_by_side(draw, firsts) if device.type == "cpu" else list(map(draw, firsts))
-    )
-    n_rows = count * spec.n_batches
-    if spec.shots is None:
-        support = pool.given.expand(n_rows, -1)
-        support_labels = features.labels[pool.given].expand(n_rows, -1)
+    numbers = range(start, start + count)
+    if strangers is None:
+        drawn = _draw_all(pool, None, spec, seed, numbers)
+        table, base_mean, class_table = features.moderate
     else:
-        support_labels = (
-            torch.arange(n_ways, device=device).repeat_interleave(spec.shots).expand(n_rows, -1)
-        )
-        # Without shots no class has a row.
-        support = (
-            support_labels if drawn.support is None else _repeated(drawn.support, spec.n_batches)
-        )
-    query, labels = (rows.view(n_rows, -1) for rows in (drawn.query, drawn.query_labels))
-    classes = None if drawn.classes is None else _repeated(drawn.classes, spec.n_batches)
-    tasks = Tasks(table, support, support_labels, table, query, n_ways, labels, classes, base_mean)
-    tasks = replace(tasks, class_table=class_table, unknown_labels=drawn.unknown_labels)
+        unknown = _Pool.of_strangers(strangers, spec, len(features.labels))
+        drawn = _draw_all(pool, unknown, spec, seed, numbers)
+        table, base_mean, class_table = features.moderate_with(strangers.features)
+    n_rows = count * spec.n_batches
+    support, support_labels = _support_rows(features, spec, pool, drawn, n_rows)
+    tasks = Tasks(
+        support_table=table,
+        support_index=support,
+        support_labels=support_labels,
+        query_table=table,
+        query_index=drawn.query.view(n_rows, -1),
+        n_classes=spec.ways(features.n_classes),
+        query_labels=drawn.query_labels.view(n_rows, -1),
+        class_ids=None if drawn.classes is None else _repeated(drawn.classes, spec.n_batches),
+        base_mean=base_mean,
+        class_table=class_table,
+        unknown_labels=drawn.unknown_labels,
+    )
     if spec.n_batches > 1:
-        streams = torch.arange(start, start + count, device=device)
+        streams = torch.arange(start, start + count, device=features.features.device)
         tasks = replace(tasks, stream=_repeated(streams, spec.n_batches))
     everything = torch.arange(count)
     if drawn.sizes is None:
@@ -150,6 +136,39 @@ def sample_groups(
         (everything[sizes == size], _part(tasks, sizes == size, size))
         for size in sorted(set(sizes.tolist()))
     ]
+
+
+def _draw_all(
+    pool: "_Pool", unknown: "_Pool | None", spec: TaskSpec, seed: int, numbers: range
+) -> "_Drawn":
+    """Draw the tasks with these numbers, in blocks: on a CPU several at a time."""
+    device = pool.rows.device
+    per_task = spec.ways(len(pool.sizes)) * (spec.shots or 1) + spec.n_known + spec.n_unknown
+    most = _BLOCK_DRAWS_GPU if device.type == "cuda" else _BLOCK_DRAWS
+    size = max(1, most // per_task)
+    blocks = [numbers[place : place + size] for place in range(0, len(numbers), size)]
+
+    def draw(block: range) -> _Drawn:
+        tasks = torch.arange(block.start, block.stop, device=device)
+        return _draw(pool, unknown, spec, seed, tasks)
+
+    if device.type == "cpu":
+        return _Drawn.joined(side_by_side(draw, blocks))
+    return _Drawn.joined([draw(block) for block in blocks])
+
+
+def _support_rows(
+    features: FeatureSet, spec: TaskSpec, pool: "_Pool", drawn: "_Drawn", n_rows: int
+) -> tuple[Tensor, Tensor]:
+    """[n, s] the rows of the support and their labels, for ``n_rows`` tasks or batches."""
+    if spec.shots is None:
+        labels = features.labels[pool.given]
+        return pool.given.expand(n_rows, -1), labels.expand(n_rows, -1)
+    ways = torch.arange(spec.ways(features.n_classes), device=features.features.device)
+    labels = ways.repeat_interleave(spec.shots).expand(n_rows, -1)
+    if drawn.support is None:  # without shots no class has a row
+        return labels, labels
+    return _repeated(drawn.support, spec.n_batches), labels
 
 
 def _repeated(rows: Tensor, times: int) -> Tensor:
@@ -165,10 +184,8 @@ def _part(tasks: Tasks, which: Tensor, n_query: int) -> Tasks:
     changed: dict[str, Any] = {
         name: value[:, :n_query] for name, value in of_queries.items() if value is not None
     }
-    for name in (
-        "support_labels",
-        *(("support_index",) if tasks.shared_support else ()),
-    ):  # the same in every task
+    # the same in every task
+    for name in ("support_labels", *(("support_index",) if tasks.shared_support else ())):
         changed[name] = getattr(tasks, name)[:1].expand(len(part), -1)
     return replace(part, **changed)
 
@@ -181,9 +198,8 @@ class _Drawn(NamedTuple):
     query_labels: Tensor  # [t, q], -1 for unknown queries
     classes: Tensor | None  # [t, k]; None where all classes are in the task
     unknown_labels: Tensor | None  # [t, q] the class of each unknown query; -1 for the others
-    sizes: (
-        Tensor | None
-    )  # [t] the number of queries, where tasks differ: those after them mean nothing
+    # [t] the number of queries, where tasks differ: those after them mean nothing
+    sizes: Tensor | None
 
     @staticmethod
     def joined(parts: "list[_Drawn]") -> "_Drawn":
@@ -209,7 +225,8 @@ class _Pool(NamedTuple):
         if spec.shots is None:
             if features.is_support is None:
                 raise InputError(
-                    "shots is None, but this feature set has no given support; set shots or is_support."
+                    "shots is None, but this feature set has no given support; "
+                    "set shots or is_support."
                 )
             if spec.n_ways is not None:
                 raise InputError(
@@ -219,7 +236,8 @@ class _Pool(NamedTuple):
                 raise InputError(
                     "A given support goes with all classes; unknown queries then need unknown_from."
                 )
-            given, everyone = everyone[features.is_support], everyone[~features.is_support]
+            given = everyone[features.is_support]
+            everyone = everyone[~features.is_support]
             given = given[labels[given].argsort(stable=True)]
             bare = torch.bincount(labels[given], minlength=features.n_classes) == 0
             if bool(bare.any()):
@@ -245,10 +263,12 @@ def _strangers(features: FeatureSet, spec: TaskSpec) -> FeatureSet | None:
         return None
     if not isinstance(spec.unknown_from, FeatureSet):
         raise InputError(
-            f"unknown_from is {spec.unknown_from!r}; give a FeatureSet (only suites name it by a key)."
+            f"unknown_from is {spec.unknown_from!r}; "
+            "give a FeatureSet (only suites name it by a key)."
         )
     strangers = spec.unknown_from.to(features.features.device, features.features.dtype)
-    ours, theirs = features.features.shape[1], strangers.features.shape[1]
+    ours = features.features.shape[1]
+    theirs = strangers.features.shape[1]
     if ours != theirs:
         widths = f"{theirs} features per sample and the feature set {ours}"
         raise InputError(f"unknown_from has {widths}; use the same encoder for both.")
@@ -262,7 +282,8 @@ def _check_possible(features: FeatureSet, spec: TaskSpec, sizes: Tensor) -> None
         raise InputError("The feature set has one class only; there is nothing to choose between.")
     if n_ways < 2:
         raise InputError(
-            f"The feature set has {features.n_classes} classes, too few to leave some out as unknown."
+            f"The feature set has {features.n_classes} classes, "
+            "too few to leave some out as unknown."
         )
     if n_ways > features.n_classes:
         raise InputError(
@@ -296,7 +317,9 @@ def _check_possible(features: FeatureSet, spec: TaskSpec, sizes: Tensor) -> None
 
 
 def _check_unknown(spec: TaskSpec, sizes: Tensor, n_classes: int, where: str) -> None:
-    """Refuse unknown queries that cannot be drawn from every choice of ``n_classes`` classes of these sizes."""
+    """Refuse unknown queries that cannot be drawn from every choice of ``n_classes``
+    classes of these sizes.
+    """
     if n_classes < (spec.unknown_classes or 1):
         hint = "lower unknown_classes or n_ways, or give unknown_from"
         asked = spec.unknown_classes or 1
@@ -306,65 +329,103 @@ def _check_unknown(spec: TaskSpec, sizes: Tensor, n_classes: int, where: str) ->
     n_drawn = spec.unknown_classes or n_classes
     n_samples = int(sizes.sort().values[:n_drawn].sum())
     if n_samples < spec.n_unknown:
-        few = f"{n_samples} samples, fewer than n_unknown = {spec.n_unknown}; lower it or raise unknown_classes"
+        few = (
+            f"{n_samples} samples, fewer than n_unknown = {spec.n_unknown}; "
+            "lower it or raise unknown_classes"
+        )
         raise InputError(f"The {n_drawn} smallest classes of unknown queries have {few}.")
 
 
 def _draw(pool: _Pool, unknown: _Pool | None, spec: TaskSpec, seed: int, tasks: Tensor) -> _Drawn:
-    """Draw the numbered tasks; unknown queries come from the pool ``unknown``, or from classes not in the task."""
+    """Draw the numbered tasks; unknown queries come from the pool ``unknown``,
+    or from classes not in the task.
+    """
     n_all = len(pool.sizes)
     n_ways = spec.ways(n_all)
     classes = None
     ways = torch.arange(n_all, device=tasks.device).expand(len(tasks), -1)
     if spec.n_ways is not None or n_ways < n_all:
         total = torch.tensor(n_all, device=tasks.device)
-        ways = classes = _subset(
-            draws.keys(seed, _WAYS, tasks), n_ways, total, ordered=True
-        )  # [t, k]
-    sizes, first = pool.sizes[ways], pool.first[ways]  # [t, k]
-
+        classes = _subset(draws.keys(seed, _WAYS, tasks), n_ways, total, ordered=True)  # [t, k]
+        ways = classes
+    sizes = pool.sizes[ways]  # [t, k]
+    first = pool.first[ways]  # [t, k]
     support = None
-    shots = spec.shots or 0
-    if shots:
+    taken = None
+    if spec.shots:
         key = draws.mix(draws.keys(seed, _SUPPORT, tasks).unsqueeze(-1) ^ draws.mix(ways))  # [t, k]
-        taken = _subset(key, shots, sizes, ordered=True)  # [t, k, shots], places within the class
+        # [t, k, shots], places within the class
+        taken = _subset(key, spec.shots, sizes, ordered=True)
         support = pool.rows.take((first.unsqueeze(-1) + taken).flatten(1))
+    known = _known_queries(spec, seed, tasks, sizes, taken)
+    # Where tasks differ in size, columns after a task's own hold any row;
+    # it must be one that exists.
+    rows = (first.gather(1, known.labels) + known.places).clamp_max(len(pool.rows) - 1)
+    drawn = _Drawn(
+        support=support,
+        query=pool.rows[rows],
+        query_labels=known.labels,
+        classes=classes,
+        unknown_labels=None,
+        sizes=known.n_queries,
+    )
+    if not spec.n_unknown:
+        return drawn
+    if unknown is None:
+        rows, of_class = _draw_unknown(pool, ways, spec, seed, tasks)
+    else:
+        rows, of_class = _draw_unknown(unknown, None, spec, seed, tasks)
+    return drawn._replace(
+        query=torch.cat([rows, drawn.query], 1),
+        query_labels=torch.cat([torch.full_like(rows, -1), drawn.query_labels], 1),
+        unknown_labels=torch.cat([of_class, torch.full_like(drawn.query, -1)], 1),
+    )
 
-    effective, use = _effective(spec, seed, tasks, n_ways)
+
+class _KnownQueries(NamedTuple):
+    """The queries of the classes of a task."""
+
+    labels: Tensor  # [t, q] classes of the task
+    places: Tensor  # [t, q] which sample of its class
+    n_queries: Tensor | None  # [t] with the unknown ones, where tasks differ
+
+
+def _known_queries(
+    spec: TaskSpec, seed: int, tasks: Tensor, sizes: Tensor, taken: Tensor | None
+) -> _KnownQueries:
+    """Draw queries from classes of ``sizes`` [t, k], without those that the support has taken."""
+    shots = spec.shots or 0
+    effective, use = _effective(spec, seed, tasks, sizes.shape[1])
     left = sizes.gather(1, effective) - shots  # [t, e] samples that can still be queries
-    left = left if use is None else left * use
-    labels, place = _query_places(
-        spec, seed, tasks, left
-    )  # [t, q]: which effective class, which of its left samples
+    if use is not None:
+        left = left * use
+    # [t, q]: which effective class, which of its left samples
+    labels, places = _query_places(spec, seed, tasks, left)
     if spec.n_batches > 1:
         order = _order_in_stream(spec, seed, tasks, labels)
-        labels, place = labels.gather(1, order), place.gather(1, order)
-    query_labels = effective.gather(1, labels)
-    if shots:
-        # The n-th sample that is not in the support: step over each support place at or below it. Places are sorted,
-        # so the i-th of them is stepped over when it is at most n + i.
-        of_query = taken.gather(1, query_labels.unsqueeze(-1).expand(-1, -1, shots))
-        place = place + (
-            of_query - torch.arange(shots, device=tasks.device) <= place.unsqueeze(-1)
-        ).sum(-1)
-    # Where tasks differ in size, columns after a task's own hold any row; it must be one that exists.
-    query = pool.rows[(first.gather(1, query_labels) + place).clamp_max(len(pool.rows) - 1)]
-    n_queries = left.sum(1).clamp_max(spec.n_query) + spec.n_unknown if spec.is_ragged else None
-    if not spec.n_unknown:
-        return _Drawn(support, query, query_labels, classes, None, n_queries)
-    rows, of_class = _draw_unknown(
-        pool if unknown is None else unknown, None if unknown else ways, spec, seed, tasks
-    )
-    truth = torch.cat([torch.full_like(rows, -1), query_labels], 1)
-    of_class = torch.cat([of_class, torch.full_like(query, -1)], 1)
-    return _Drawn(support, torch.cat([rows, query], 1), truth, classes, of_class, n_queries)
+        labels = labels.gather(1, order)
+        places = places.gather(1, order)
+    labels = effective.gather(1, labels)
+    if taken is not None:
+        # The n-th sample that is not in the support: step over each support place at or below it.
+        # Places are sorted, so the i-th of them is stepped over when it is at most n + i.
+        of_query = taken.gather(1, labels.unsqueeze(-1).expand(-1, -1, shots))
+        steps = of_query - torch.arange(shots, device=tasks.device) <= places.unsqueeze(-1)
+        places = places + steps.sum(-1)
+    n_queries = None
+    if spec.is_ragged:
+        n_queries = left.sum(1).clamp_max(spec.n_query) + spec.n_unknown
+    return _KnownQueries(labels, places, n_queries)
 
 
 def _effective(
     spec: TaskSpec, seed: int, tasks: Tensor, n_ways: int
 ) -> tuple[Tensor, Tensor | None]:
-    """The classes of a task that queries come from [t, e]; where their number differs, which of them to use."""
-    key, total = draws.keys(seed, _EFFECTIVE, tasks), torch.tensor(n_ways, device=tasks.device)
+    """The classes of a task that queries come from [t, e];
+    where their number differs, which of them to use.
+    """
+    key = draws.keys(seed, _EFFECTIVE, tasks)
+    total = torch.tensor(n_ways, device=tasks.device)
     if not spec.is_ragged:
         return _subset(key, spec.most_k_eff, total, ordered=True), None
     width = spec.most_k_eff - spec.least_k_eff + 1
@@ -376,7 +437,9 @@ def _effective(
 def _draw_unknown(
     pool: _Pool, ways: Tensor | None, spec: TaskSpec, seed: int, tasks: Tensor
 ) -> tuple[Tensor, Tensor]:
-    """Rows and classes [t, n_unknown] of queries from any class of the pool but those in ``ways`` [t, k]."""
+    """Rows and classes [t, n_unknown] of queries from any class of the pool but
+    those in ``ways`` [t, k].
+    """
     classes = torch.arange(len(pool.sizes), device=tasks.device).expand(len(tasks), -1)
     if ways is not None:
         outside = torch.ones_like(classes, dtype=torch.bool).scatter_(1, ways, False)
@@ -407,19 +470,22 @@ def _from_all(
 ) -> tuple[Tensor, Tensor]:
     """Draw from all samples of some classes together: which class [t, n], and which of its samples.
 
-    ``left`` [t, e] is the number of samples of each class. With ``wanted`` [t], only so many draws are meaningful.
+    ``left`` [t, e] is the number of samples of each class.
+    With ``wanted`` [t], only so many draws are meaningful.
     """
     ends = left.cumsum(1)
-    drawn = _subset(
-        key, n_items, ends[:, -1], wanted
-    ).contiguous()  # [t, n] of all left samples together
-    drawn = drawn if wanted is None else drawn.clamp_max(ends[:, -1:] - 1)
+    # [t, n] of all left samples together
+    drawn = _subset(key, n_items, ends[:, -1], wanted).contiguous()
+    if wanted is not None:
+        drawn = drawn.clamp_max(ends[:, -1:] - 1)
     labels = torch.searchsorted(ends, drawn, right=True)
     return labels, drawn - (ends - left).gather(1, labels)
 
 
 def _query_places(spec: TaskSpec, seed: int, tasks: Tensor, left: Tensor) -> tuple[Tensor, Tensor]:
-    """For each query, which effective class it comes from and which of the class's left samples it is [t, q]."""
+    """For each query, which effective class it comes from and which of the class's left
+    samples it is [t, q].
+    """
     key = draws.keys(seed, _QUERY, tasks)
     if spec.sampling == "uniform":
         wanted = left.sum(1).clamp_max(spec.n_query) if spec.is_ragged else None
@@ -440,11 +506,14 @@ def _query_places(spec: TaskSpec, seed: int, tasks: Tensor, left: Tensor) -> tup
 def _order_in_stream(spec: TaskSpec, seed: int, tasks: Tensor, labels: Tensor) -> Tensor:
     """The order [t, n] in which the items of a stream arrive, given the class [t, n] of each.
 
-    Every item draws a batch from the proportions of its class over the batches, and items are sorted by it. The batches
-    are then cut to equal sizes, so that an item may arrive one batch earlier or later than it drew. Computed on the CPU
-    in float64, as the counts of Dirichlet proportions are.
+    Every item draws a batch from the proportions of its class over the batches, and items
+    are sorted by it. The batches are then cut to equal sizes, so that an item may arrive
+    one batch earlier or later than it drew. Computed on the CPU in float64, as the counts
+    of Dirichlet proportions are.
     """
-    device, tasks, labels = labels.device, tasks.cpu(), labels.cpu()
+    device = labels.device
+    tasks = tasks.cpu()
+    labels = labels.cpu()
     item = draws.mix(
         draws.keys(seed, _ORDER, tasks).unsqueeze(-1) ^ draws.mix(torch.arange(labels.shape[1]))
     )
@@ -458,13 +527,14 @@ def _order_in_stream(spec: TaskSpec, seed: int, tasks: Tensor, labels: Tensor) -
 
 
 def _batch_drawn(spec: TaskSpec, key: Tensor, labels: Tensor, at: Tensor) -> Tensor:
-    """The number [t, n] of the batch that each item draws; with gamma = 0, the place of its class in a random order."""
+    """The number [t, n] of the batch that each item draws;
+    with gamma = 0, the place of its class in a random order.
+    """
     if not spec.gamma:
         return draws.uniform(key, 0).argsort(1).argsort(1).gather(1, labels)
     batches = torch.arange(spec.n_batches)
-    shares = _log_gamma(draws.mix(key.unsqueeze(-1) ^ draws.mix(batches)), spec.gamma).softmax(
-        -1
-    )  # [t, e, b]
+    # [t, e, b]
+    shares = _log_gamma(draws.mix(key.unsqueeze(-1) ^ draws.mix(batches)), spec.gamma).softmax(-1)
     # One ascending sequence per task: the cumulated proportions of class e lie between e and e + 1.
     ends = (shares.cumsum(-1) + torch.arange(spec.most_k_eff).view(1, -1, 1)).flatten(1)
     found = torch.searchsorted(ends, labels + at, right=True) - labels * spec.n_batches
@@ -472,18 +542,19 @@ def _batch_drawn(spec: TaskSpec, key: Tensor, labels: Tensor, at: Tensor) -> Ten
 
 
 def _dirichlet_counts(key: Tensor, left: Tensor, spec: TaskSpec) -> Tensor:
-    """Counts [t, e] that add up to n_query, in Dirichlet(alpha) proportions, none above what its class has left.
+    """Counts [t, e] that add up to n_query, in Dirichlet(alpha) proportions,
+    none above what its class has left.
 
-    They are computed on the CPU in float64: special functions differ between devices in the last digit, and a task must
-    not.
+    They are computed on the CPU in float64:
+    special functions differ between devices in the last digit, and a task must not.
     """
     device = left.device
-    key, left = key.cpu(), left.cpu()
+    key = key.cpu()
+    left = left.cpu()
     of_class = draws.mix(key.unsqueeze(-1) ^ draws.mix(torch.arange(left.shape[1])))
     alpha = 1.0 if spec.alpha is None else spec.alpha
-    shares = torch.from_numpy(
-        gammaincinv(alpha, draws.uniform(of_class, 0).numpy())
-    )  # Gamma(α, 1), by inversion
+    # Gamma(α, 1), by inversion
+    shares = torch.from_numpy(gammaincinv(alpha, draws.uniform(of_class, 0).numpy()))
     shares = shares / shares.amax(1, keepdim=True).clamp_min(1e-300)  # their sum must not overflow
     counts = torch.zeros_like(left)
     # What a class lacks is taken from the others in the same proportions; each round exhausts at least one class.
@@ -499,10 +570,11 @@ def _dirichlet_counts(key: Tensor, left: Tensor, spec: TaskSpec) -> Tensor:
 
 
 def _largest_remainder(weights: Tensor, total: Tensor) -> Tensor:
-    """Integers [t, e] in proportion to the weights, adding up to total [t, 1]; the largest fractions are rounded up."""
-    exact = (
-        weights / weights.sum(1, keepdim=True).clamp_min(1e-300) * total
-    )  # nothing is left where all weights are 0
+    """Integers [t, e] in proportion to the weights, adding up to total [t, 1];
+    the largest fractions are rounded up.
+    """
+    # nothing is left where all weights are 0
+    exact = weights / weights.sum(1, keepdim=True).clamp_min(1e-300) * total
     floor = exact.floor()
     rest = total - floor.sum(1, keepdim=True).long()
     rank = (exact - floor).argsort(dim=1, descending=True, stable=True).argsort(dim=1)

@@ -1,8 +1,8 @@
 """Feature sets that need no data folder: simulated classes by name, and scikit-learn's tables.
 
-Real embeddings are much alike. These sets are not: one feature or thousands, columns in different units, noise that
-differs between columns, measurements that depend on each other, heavy tails, bits, counts, and classes with very
-different numbers of examples. Each is drawn with a fixed seed.
+Real embeddings are much alike. These sets are not: one feature or thousands, columns in different
+units, noise that differs between columns, measurements that depend on each other, heavy tails,
+bits, counts, and classes with very different numbers of examples. Each is drawn with a fixed seed.
 """
 
 import json
@@ -29,10 +29,11 @@ _TABLES = {
 class Simulation(NamedTuple):
     """How a set is drawn.
 
-    ``normal``: class means with the standard deviation ``apart``, and noise of 1. ``units``: the same, each column
-    multiplied by 10^u with u in ±1.5. ``noise``: only the noise is multiplied by that. ``tails``: noise of Student's
-    distribution with 2.5 degrees of freedom. ``measurements``: positive numbers that share a size. ``bits`` and
-    ``counts``: class means are those of logits and of logarithms of rates.
+    ``normal``: class means with the standard deviation ``apart``, and noise of 1. ``units``: the
+    same, each column multiplied by 10^u with u in ±1.5. ``noise``: only the noise is multiplied by
+    that. ``tails``: noise of Student's distribution with 2.5 degrees of freedom. ``measurements``:
+    positive numbers that share a size. ``bits`` and ``counts``: class means are those of logits and
+    of logarithms of rates.
     """
 
     kind: str
@@ -70,7 +71,9 @@ def simulated(name: str) -> FeatureSet:
 
 def _rows(plan: Simulation, labels: NDArray[np.int64], rng: Generator) -> NDArray[np.float64]:
     """[n, d] for labels [n]."""
-    (n, d), kind = (len(labels), plan.n_features), plan.kind
+    n = len(labels)
+    d = plan.n_features
+    kind = plan.kind
     means = rng.normal(size=(plan.n_classes, d)) * plan.apart
     if kind == "bits":
         chances = 1 / (1 + np.exp(-(rng.normal(size=d) + means)))
@@ -81,13 +84,15 @@ def _rows(plan: Simulation, labels: NDArray[np.int64], rng: Generator) -> NDArra
     scale = 10 ** rng.uniform(-1.5, 1.5, d) if kind in ("units", "noise") else np.ones(d)
     noise = rng.standard_t(2.5, size=(n, d)) if kind == "tails" else rng.normal(size=(n, d)) * scale
     if kind == "measurements":
-        usual, slope = 10 * np.exp(0.6 * rng.normal(size=d)), 3 * np.exp(0.5 * rng.normal(size=d))
+        usual = 10 * np.exp(0.6 * rng.normal(size=d))
+        slope = 3 * np.exp(0.5 * rng.normal(size=d))
         noise = usual + rng.normal(size=(n, 1)) * slope + 0.5 * noise
     return means[labels] * (scale if kind == "units" else 1) + noise
 
 
 def sklearn_table(name: str) -> FeatureSet:
-    """A table of scikit-learn: iris, wine, cancer or digits; NAME/standard has columns of variance 1.
+    """A table of scikit-learn: iris, wine, cancer or digits;
+    NAME/standard has columns of variance 1.
 
     >>> sklearn_table("iris/standard").features.std(0, correction=0).round(decimals=3).tolist()
     [1.0, 1.0, 1.0, 1.0]
@@ -98,7 +103,6 @@ def sklearn_table(name: str) -> FeatureSet:
     if base not in _TABLES or change not in ("", "standard"):
         raise InputError(f"There is no table '{name}' of scikit-learn; {nearest(base, _TABLES)}")
     features, labels = getattr(datasets, _TABLES[base])(return_X_y=True)
-    features = (
-        (features - features.mean(0)) / np.maximum(features.std(0), 1e-9) if change else features
-    )
+    if change:
+        features = (features - features.mean(0)) / np.maximum(features.std(0), 1e-9)
     return FeatureSet(features.astype(np.float32), labels)

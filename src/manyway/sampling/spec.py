@@ -25,6 +25,15 @@ Reviewer = Literal[
     "dropquery",
     "falcun",
 ]
+_INTEGERS = (
+    "shots",
+    "n_query",
+    "n_ways",
+    "n_unknown",
+    "unknown_classes",
+    "n_batches",
+    "n_answers",
+)
 _MAY_BE_NONE = ("shots", "n_ways", "unknown_classes")
 
 
@@ -35,42 +44,49 @@ class TaskSpec:
     Parameters
     ----------
     shots : int or None, default=5
-        The number of labelled examples of each class. None: the examples that the FeatureSet marks as given. 0 needs a
-        FeatureSet with class features, and a method that uses them.
+        The number of labelled examples of each class. None: the examples that the FeatureSet marks
+        as given. 0 needs a FeatureSet with class features, and a method that uses them.
     k_eff : int or (int, int), default=5
-        The number of classes that the queries come from. With (least, most), it is drawn uniformly for each task, and a
-        task whose classes have fewer than ``n_query`` samples left takes all of them.
+        The number of classes that the queries come from. With (least, most), it is drawn
+        uniformly for each task, and a task whose classes have fewer than ``n_query`` samples
+        left takes all of them.
     n_query : int, default=75
         The number of queries of known classes. A task has ``n_query + n_unknown`` queries.
     n_ways : int or None, default=None
-        The number of possible classes of a task, K. None: all classes of the FeatureSet; two thirds of them (rounded
-        down) where unknown queries come from the others.
+        The number of possible classes of a task, K. None: all classes of the FeatureSet; two thirds
+        of them (rounded down) where unknown queries come from the others.
     sampling : {"uniform", "balanced", "dirichlet"}, default="uniform"
-        How the queries spread over the ``k_eff`` classes. ``uniform`` draws from all their remaining samples together
-        (natural imbalance, as in the paper), ``balanced`` takes the same number of each, ``dirichlet`` draws the
-        proportions from a Dirichlet distribution.
+        How the queries spread over the ``k_eff`` classes. ``uniform`` draws from all their
+        remaining samples together (natural imbalance, as in the paper), ``balanced`` takes the same
+        number of each, ``dirichlet`` draws the proportions from a Dirichlet distribution.
     alpha : float or None, default=None
         The parameter of the Dirichlet distribution. None: 1; Veilleux et al. use 2.
     n_unknown : int, default=0
-        The number of further queries of classes that are not in the task; their ``query_labels`` are -1.
+        The number of further queries of classes that are not in the task;
+        their ``query_labels`` are -1.
     unknown_classes : int or None, default=None
-        The number of classes that the unknown queries come from. None: all classes that are not in the task.
+        The number of classes that the unknown queries come from. None:
+        all classes that are not in the task.
     unknown_from : FeatureSet or None, default=None
-        Another feature set that the unknown queries come from. None: the classes of the FeatureSet that are not in the
-        task. In suites it is the key of a feature set.
+        Another feature set that the unknown queries come from. None: the classes of the FeatureSet
+        that are not in the task. In suites it is the key of a feature set.
     n_batches : int, default=1
-        The number of batches of ``n_query`` queries that arrive one after another with the same support: a stream.
+        The number of batches of ``n_query`` queries that arrive one after another with the
+        same support: a stream.
     gamma : float or None, default=None
-        How classes spread over the batches of a stream: the proportions of a class over the batches are drawn from a
-        Dirichlet distribution with this parameter. The smaller it is, the fewer batches a class occurs in. 0: one class
-        after another. None: the batches are alike.
+        How classes spread over the batches of a stream: the proportions of a class over the batches
+        are drawn from a Dirichlet distribution with this parameter. The smaller it is, the fewer
+        batches a class occurs in. 0: one class after another. None: the batches are alike.
     n_answers : int, default=0
-        The number of queries whose true labels a simulated person gives, one after the other. They count as correct.
+        The number of queries whose true labels a simulated person gives, one after the other.
+        They count as correct.
     reviewer : str or None, default=None
-        How the person works; needed with ``n_answers``. ``fixed``: nothing is labelled again, and the most doubtful
-        query is next. ``appended``: queries with a known label become further labelled examples. ``known``: the method
-        takes the known labels as such, and says which query is next. ``uherding`` and, of scikit-activeml, ``badge``,
-        ``typiclust``, ``probcover``, ``dropquery`` and ``falcun``: the same, and this strategy says which one is next.
+        How the person works; needed with ``n_answers``. ``fixed``: nothing is labelled again,
+        and the most doubtful query is next. ``appended``: queries with a known label become
+        further labelled examples. ``known``: the method takes the known labels as such, and
+        says which query is next. ``uherding`` and, of scikit-activeml, ``badge``,
+        ``typiclust``, ``probcover``, ``dropquery`` and ``falcun``: the same, and this strategy
+        says which one is next.
 
     Examples
     --------
@@ -97,23 +113,19 @@ class TaskSpec:
     def __post_init__(self) -> None:
         if isinstance(self.k_eff, list):
             object.__setattr__(self, "k_eff", tuple(self.k_eff))
-        for name in (
-            "shots",
-            "n_query",
-            "n_ways",
-            "n_unknown",
-            "unknown_classes",
-            "n_batches",
-            "n_answers",
-        ):
+        self._check_types()
+        self._check_queries()
+        self._check_unknown()
+        self._check_stream()
+        self._check_reviewer()
+
+    def _check_types(self) -> None:
+        for name in _INTEGERS:
             value = getattr(self, name)
             if not _is_integer(value) and not (value is None and name in _MAY_BE_NONE):
                 raise InputError(f"{name} is {shown(value)}; it must be an integer.")
-        if not _is_integer(self.k_eff) and not (
-            isinstance(self.k_eff, tuple)
-            and len(self.k_eff) == 2
-            and all(map(_is_integer, self.k_eff))
-        ):
+        bounds = self.k_eff if isinstance(self.k_eff, tuple) else (self.k_eff, self.k_eff)
+        if len(bounds) != 2 or not all(map(_is_integer, bounds)):
             raise InputError(
                 f"k_eff is {shown(self.k_eff)}; it must be an integer, or a range (least, most)."
             )
@@ -121,9 +133,12 @@ class TaskSpec:
             value = getattr(self, name)
             if value is not None and not (isinstance(value, Real) and not isinstance(value, bool)):
                 raise InputError(f"{name} is {shown(value)}; it must be a number.")
+
+    def _check_queries(self) -> None:
         if self.shots is not None and self.shots < 0:
             raise InputError(
-                f"shots is {self.shots}; it must be 0 (classes known by their features alone) or more."
+                f"shots is {self.shots}; it must be 0 (classes known by their features "
+                "alone) or more."
             )
         if self.least_k_eff < 1 or self.n_query < 1:
             raise InputError(
@@ -145,13 +160,16 @@ class TaskSpec:
             self.sampling != "dirichlet" or not (isfinite(self.alpha) and self.alpha > 0)
         ):
             raise InputError(
-                "alpha is the parameter of sampling='dirichlet', positive and finite; else leave it out."
+                "alpha is the parameter of sampling='dirichlet', positive and finite; "
+                "else leave it out."
             )
         if self.sampling == "balanced" and not self.is_ragged and self.n_query % self.most_k_eff:
             raise InputError(
-                f"n_query = {self.n_query} cannot be shared equally by k_eff = {self.k_eff} classes."
+                f"n_query = {self.n_query} cannot be shared equally by k_eff = "
+                f"{self.k_eff} classes."
             )
-        # Unknown queries.
+
+    def _check_unknown(self) -> None:
         if self.n_unknown < 0:
             raise InputError(f"n_unknown is {self.n_unknown}; it must not be negative.")
         if self.unknown_classes is not None and self.unknown_classes < 1:
@@ -162,7 +180,8 @@ class TaskSpec:
             raise InputError(
                 "unknown_classes and unknown_from go with n_unknown, the number of unknown queries."
             )
-        # Streams of batches.
+
+    def _check_stream(self) -> None:
         if self.n_batches < 1:
             raise InputError(f"n_batches is {self.n_batches}; it must be at least 1.")
         if self.gamma is not None and (
@@ -179,10 +198,12 @@ class TaskSpec:
             raise InputError(
                 "A stream (n_batches) goes with one k_eff and without unknown queries."
             )
-        # A person who answers.
+
+    def _check_reviewer(self) -> None:
         if not fits(self.reviewer, Reviewer | None):
             raise InputError(
-                f"reviewer is {shown(self.reviewer)}; choose {', '.join(get_args(Reviewer))} or None."
+                f"reviewer is {shown(self.reviewer)}; "
+                f"choose {', '.join(get_args(Reviewer))} or None."
             )
         if not 0 <= self.n_answers <= self.n_query:
             most = f"{self.n_query}, the number of queries"
@@ -209,12 +230,16 @@ class TaskSpec:
 
     @property
     def n_known(self) -> int:
-        """The number of known queries of a task or of a whole stream; at most, where tasks differ."""
+        """The number of known queries of a task or of a whole stream;
+        at most, where tasks differ.
+        """
         return self.n_query * self.n_batches
 
     @property
     def n_queries(self) -> int:
-        """The number of queries of a task or batch, the unknown ones included; at most, where tasks differ."""
+        """The number of queries of a task or batch, the unknown ones included;
+        at most, where tasks differ.
+        """
         return self.n_query + self.n_unknown
 
     def ways(self, n_classes: int) -> int:
@@ -235,7 +260,9 @@ class TaskSpec:
         """
         if self.n_ways is not None:
             return self.n_ways
-        return 2 * n_classes // 3 if self.n_unknown and self.unknown_from is None else n_classes
+        if self.n_unknown and self.unknown_from is None:
+            return 2 * n_classes // 3
+        return n_classes
 
     def __repr__(self) -> str:
         values = {field.name: getattr(self, field.name) for field in fields(self)}
@@ -252,7 +279,8 @@ DEFAULTS: dict[str, Any] = {field.name: field.default for field in fields(TaskSp
 
 
 def task_fields(task: TaskSpec) -> dict[str, Any]:
-    """The fields of a task as a mapping; a feature set in ``unknown_from`` is named by its fingerprint.
+    """The fields of a task as a mapping; a feature set in ``unknown_from`` is
+    named by its fingerprint.
 
     >>> task_fields(TaskSpec(k_eff=(1, 4)))["k_eff"]
     [1, 4]

@@ -1,4 +1,5 @@
-"""The embedded features: letters drawn from fonts, encoded by a small network that was trained on other alphabets.
+"""The embedded features: letters drawn from fonts,
+encoded by a small network that was trained on other alphabets.
 
 ``python -m benchmarks.glyphs``, in the repository, makes the files again.
 """
@@ -19,7 +20,8 @@ def load_glyphs(split: str = "test") -> FeatureSet:
     Parameters
     ----------
     split : {"test", "val"}
-        ``test`` has 215 letters, ``val`` has 100 letters of other alphabets. Both have 40 samples per letter.
+        ``test`` has 215 letters, ``val`` has 100 letters of other alphabets.
+        Both have 40 samples per letter.
 
     Returns
     -------
