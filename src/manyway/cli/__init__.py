@@ -1,4 +1,6 @@
-"""The command line: one function per command, in the module of its subject; heavy libraries are imported inside."""
+"""The command line: one function per command, in the module of its subject;
+heavy libraries are imported inside.
+"""
 
 import errno
 import os
@@ -24,9 +26,8 @@ from manyway.errors import InputError
 class _Command(TyperCommand):
     """A command whose errors name its options, where the library's name parameters."""
 
-    templates: ClassVar[
-        dict[str, str]
-    ] = {}  # help in which formats are named -> what it was made of
+    # help in which formats are named -> what it was made of
+    templates: ClassVar[dict[str, str]] = {}
 
     def invoke(self, ctx: Any) -> Any:
         OPTIONS.set(self.params)
@@ -138,9 +139,8 @@ def main() -> None:
     except InputError as error:
         _stop(str(error), 2)
     except (KeyboardInterrupt, SystemExit) as stop:
-        if (
-            isinstance(stop, SystemExit) and stop.code != 130
-        ):  # typer turns an interrupt into this code
+        # typer turns an interrupt into this code
+        if isinstance(stop, SystemExit) and stop.code != 130:
             raise
         _stop("interrupted; finished results are kept.", 130)
     except BrokenPipeError:
@@ -158,7 +158,8 @@ def main() -> None:
             raise
         if "TORCH_LOGS" in str(error):
             _stop(
-                "the environment variable TORCH_LOGS has a value that torch does not know; unset it.",
+                "the environment variable TORCH_LOGS has a value that torch does not "
+                "know; unset it.",
                 2,
             )
         report = "This is a bug: please report it with the command and what MANYWAY_DEBUG=1 shows"

@@ -1,4 +1,6 @@
-"""Commands that run experiments and tune methods. The commands that show their results are in ``show``."""
+"""Commands that run experiments and tune methods.
+The commands that show their results are in ``show``.
+"""
 
 from __future__ import annotations
 
@@ -51,8 +53,8 @@ def bench(
 
     manyway bench table1 --features mine.npz --dry-run
 
-    The first lists the suites, the second needs no data, the last estimates how long a run would take.
-    docs/experiments.md explains how to write a suite of your own.
+    The first lists the suites, the second needs no data, the last estimates how long a run would
+    take. docs/experiments.md explains how to write a suite of your own.
 
     Parameters
     ----------
@@ -72,10 +74,17 @@ def bench(
             say(f"{name}  {title}")
         return
 
-    loaded, store, where = runs.load_suite(suite), runs.Store(results), _device(device, dask)
-    kept, changes = runs.parse_only(only or []), runs.parse_task(task or [])
+    loaded = runs.load_suite(suite)
+    store = runs.Store(results)
+    where = _device(device, dask)
     wishes = runs.Wishes(
-        features, data, tasks, seed, kept, changes, runs.read_tuned(tuned, results)
+        features=features,
+        data=data,
+        n_tasks=tasks,
+        seed=seed,
+        only=runs.parse_only(only or []),
+        task=runs.parse_task(task or []),
+        tuned=runs.read_tuned(tuned, results),
     )
     todo, skipped = runs.make_jobs(loaded, wishes)
     if dry_run:
@@ -84,7 +93,7 @@ def bench(
     plan = runs.make_plan(loaded, todo, wishes, store, skipped)
     store.sweep()
     store.write_plan(plan)
-    failures = _run(todo, store, where, jobs, dask, rerun)
+    failures = _run(todo, store, where, n_jobs=jobs, dask=dask, rerun=rerun)
     _show(show.load_view(store, plan), results)
     _report(skipped, failures)
 
@@ -108,11 +117,11 @@ def tune(
 ) -> None:
     """Choose hyper-parameters on validation classes.
 
-    As in the paper, tasks are 5-way 5-shot, and PADDLE is not tuned.
-    UNEM learns its parameters by gradients, on tasks with all classes; they are also written to RESULTS/unem-NAME.json.
+    As in the paper, tasks are 5-way 5-shot, and PADDLE is not tuned. UNEM learns its parameters
+    by gradients, on tasks with all classes; they are also written to RESULTS/unem-NAME.json.
     What is chosen on the feature set NAME-val or NAME_val is written to RESULTS/tuned.json.
-    `manyway bench` uses it wherever a suite runs on NAME.
-    A run can be stopped at any time; the same command continues it.
+    `manyway bench` uses it wherever a suite runs on NAME. A run can be stopped at any time; the
+    same command continues it.
 
     [bold]Examples:[/bold]
 
@@ -133,37 +142,55 @@ def tune(
     dask
         The address of a Dask scheduler, whose workers then run the tasks.
     """
-    suite, store, where = runs.load_suite(grid), runs.Store(results), _device(device, dask)
+    suite = runs.load_suite(grid)
     runs.check_grid(suite)
-    kept = runs.parse_only([*(only or []), *(f"method={name}" for name in method or [])])
-    for name in method or []:
+    store = runs.Store(results)
+    where = _device(device, dask)
+    methods = method or []
+    for name in methods:
         get_method(name)
-    wishes = runs.Wishes(features, data, tasks, seed, kept, runs.parse_task(task or []))
+    wishes = runs.Wishes(
+        features=features,
+        data=data,
+        n_tasks=tasks,
+        seed=seed,
+        only=runs.parse_only([*(only or []), *(f"method={name}" for name in methods)]),
+        task=runs.parse_task(task or []),
+    )
     todo, skipped = runs.make_jobs(suite, wishes)
+    swept = [job for job in todo if job.experiment.learn is None]
     lessons = [job for job in todo if job.experiment.learn is not None]
     runs.check_lessons(lessons)
-    swept = [job for job in todo if job.experiment.learn is None]
     failures: list[runs.Failure] = []
     chosen: dict[str, dict[str, dict[str, Any]]] = {}
     if swept:
         plan = runs.make_plan(suite, swept, wishes, store, skipped)
         store.write_plan(plan)
-        failures = _run(swept, store, where, jobs, dask, rerun)
+        failures = _run(swept, store, where, n_jobs=jobs, dask=dask, rerun=rerun)
         chosen = runs.choose(show.load_view(store, plan).records, suite)
         runs.write_tuned(chosen, results / runs.FILE)
     for job in lessons:
         target, entry = _learn(job, results, where, rerun)
         runs.write_tuned({target: {job.experiment.method: entry}}, results / runs.FILE)
         chosen.setdefault(target, {})[job.experiment.method] = entry
-    for target, methods in chosen.items():
-        for name, entry in methods.items():
-            shown = {"parameters": entry["file"]} if "file" in entry else entry["params"]
-            words = ", ".join(f"{key} = {runs.number(value)}" for key, value in shown.items())
-            say(
-                f"{target}: {name}: {words}  ({100 * entry['accuracy']:.1f} ± {100 * entry['ci95']:.1f})"
-            )
+    _say_chosen(chosen)
     say(f"chosen: {results / runs.FILE}")
     _report(skipped, failures)
+
+
+def _say_chosen(chosen: dict[str, dict[str, dict[str, Any]]]) -> None:
+    for target, entries in chosen.items():
+        for name, entry in entries.items():
+            say(f"{target}: {name}: {_chosen_words(entry)}")
+
+
+def _chosen_words(entry: dict[str, Any]) -> str:
+    """What was chosen for a method, and its accuracy."""
+    shown = entry["params"]
+    if "file" in entry:
+        shown = {"parameters": entry["file"]}
+    words = ", ".join(f"{key} = {runs.number(value)}" for key, value in shown.items())
+    return f"{words}  ({100 * entry['accuracy']:.1f} ± {100 * entry['ci95']:.1f})"
 
 
 def _learn(
@@ -219,22 +246,19 @@ def _list(
 
     known = set() if rerun else store.keys()
     missing = [job for job in jobs if job.key not in known]
-    times = dict(
-        zip((job.key for job in missing), runs.estimates(missing, store, device), strict=True)
-    )
+    estimates = runs.estimates(missing, store, device)
+    times = {job.key: seconds for job, seconds in zip(missing, estimates, strict=True)}
     shown = Table("experiment", "tasks", "state", "estimate")
     for job in jobs:
-        seconds = times.get(job.key)
-        partial = None if job.key in known else store.partial(job.key)
-        state = (
-            "done"
-            if job.key in known
-            else "missing"
-            if partial is None
-            else f"{partial.n_done:,} tasks done"
-        )
-        words = "" if job.key in known else "unknown" if seconds is None else duration(seconds)
-        shown.add_row(job.title, f"{job.experiment.n_tasks:,}", state, words)
+        if job.key in known:
+            state = "done"
+            estimate = ""
+        else:
+            partial = store.partial(job.key)
+            state = "missing" if partial is None else f"{partial.n_done:,} tasks done"
+            seconds = times[job.key]
+            estimate = "unknown" if seconds is None else duration(seconds)
+        shown.add_row(job.title, f"{job.experiment.n_tasks:,}", state, estimate)
     console().print(shown)
     total = sum(seconds for seconds in times.values() if seconds is not None)
     say(
@@ -254,11 +278,9 @@ def duration(seconds: float) -> str:
     minutes, rest = divmod(round(seconds), 60)
     if minutes == 0:
         return f"{rest} s"
-    return (
-        f"{minutes} min {rest:02d} s"
-        if minutes < 60
-        else f"{minutes // 60} h {minutes % 60:02d} min"
-    )
+    if minutes < 60:
+        return f"{minutes} min {rest:02d} s"
+    return f"{minutes // 60} h {minutes % 60:02d} min"
 
 
 def _run(

@@ -1,7 +1,8 @@
 """The one console of the command line.
 
-Text is printed as it is: names of classes, features and files are never read as markup, control characters in them do
-not reach the terminal, and a terminal that cannot show a character (``PYTHONIOENCODING=ascii``) gets it spelled out.
+Text is printed as it is: names of classes, features and files are never read as markup, control
+characters in them do not reach the terminal, and a terminal that cannot show a character
+(``PYTHONIOENCODING=ascii``) gets it spelled out.
 """
 
 import codecs
@@ -56,7 +57,8 @@ codecs.register_error("manyway.spell", _spell)
 
 
 def spell(text: str, encoding: str) -> str:
-    """The text in characters that an encoding has; control characters other than tab and newline become ``?``.
+    """The text in characters that an encoding has;
+    control characters other than tab and newline become ``?``.
 
     >>> spell("71.2 ± 0.3", "ascii"), spell("71.2 ± 0.3", "utf-8")
     ('71.2 +/- 0.3', '71.2 ± 0.3')
@@ -65,20 +67,22 @@ def spell(text: str, encoding: str) -> str:
 
 
 def spell_streams() -> None:
-    """Let standard output and standard error spell out what their encoding lacks, also for plain ``print``."""
+    """Let standard output and standard error spell out what their encoding lacks,
+    also for plain ``print``.
+    """
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="manyway.spell")
 
 
-QUIET: ContextVar[bool] = ContextVar(
-    "quiet", default=False
-)  # whether the running command prints errors only
+# whether the running command prints errors only
+QUIET: ContextVar[bool] = ContextVar("quiet", default=False)
 OPTIONS: ContextVar[Sequence[Any]] = ContextVar("options", default=())  # of the running command
 
 
 def with_options(sentence: str, options: Iterable[Any]) -> str:
-    """A sentence of the library in the words of a command: parameters in backticks become its options.
+    """A sentence of the library in the words of a command:
+    parameters in backticks become its options.
 
     >>> from types import SimpleNamespace
     >>> flags = {"opts": ["--open-set"], "secondary_opts": ["--closed"]}
@@ -101,7 +105,9 @@ def with_options(sentence: str, options: Iterable[Any]) -> str:
             return str(option.metavar or option.name.upper())
         if value == "False" and option.secondary_opts:
             return str(option.secondary_opts[0])
-        return str(option.opts[0]) if value is None else f"{option.opts[0]} {value.strip(chr(39))}"
+        if value is None:
+            return str(option.opts[0])
+        return f"{option.opts[0]} {value.strip(chr(39))}"
 
     return NAMED.sub(spelled, sentence)
 
@@ -119,8 +125,9 @@ class _Console(Console):
 def console(*, stderr: bool = False) -> Console:
     """A rich console on standard output or standard error.
 
-    Markup is off: a string is text. Use ``style=`` of ``print`` or a ``rich.text.Text`` for bold and colour. Everything
-    that is shown through it, such as the cells of a table, is printed as it is.
+    Markup is off: a string is text. Use ``style=`` of ``print`` or a ``rich.text.Text``
+    for bold and colour. Everything that is shown through it, such as the cells of a
+    table, is printed as it is.
     """
     spell_streams()
     return _Console(stderr=stderr, markup=False, emoji=False, highlight=False, quiet=QUIET.get())

@@ -111,7 +111,9 @@ def _part(look: Callable[..., dict[str, Any]], *given: Any) -> dict[str, Any]:
 
 
 def _packages() -> tuple[dict[str, str], dict[str, str]]:
-    """The required packages and those of each extra, as the metadata of the installed package lists them, in words."""
+    """The required packages and those of each extra,
+    as the metadata of the installed package lists them, in words.
+    """
     from packaging.requirements import Requirement
 
     about = metadata.metadata("manyway")
@@ -124,7 +126,8 @@ def _packages() -> tuple[dict[str, str], dict[str, str]]:
             if one.marker is None or one.marker.evaluate({"extra": extra})
         }
 
-    required, optional = of(""), {}
+    required = of("")
+    optional = {}
     for extra in set(about.get_all("Provides-Extra") or []) - FOR_DEVELOPERS:
         found = {name: state for name, state in of(extra).items() if name not in required}
         lacking = ", ".join(name for name, state in found.items() if state.endswith(_NEEDED))
@@ -164,7 +167,8 @@ def _gpu() -> dict[str, Any]:
     }
     for index in range(torch.cuda.device_count() if torch.cuda.is_available() else 0):
         about = torch.cuda.get_device_properties(index)
-        size, capability = round(about.total_memory / 2**30, 1), f"{about.major}.{about.minor}"
+        size = round(about.total_memory / 2**30, 1)
+        capability = f"{about.major}.{about.minor}"
         found["devices"].append({"name": about.name, "memory_gib": size, "capability": capability})
     found["fused_kernels"] = bool(found["devices"]) and fused(torch.empty(0, device="cuda"))
     return found
@@ -177,7 +181,8 @@ def _data(given: Path | None) -> dict[str, Any]:
         for name, entry in training.DATASETS.items()
         if not entry.places or entry.find(folder) is not None
     ]
-    place, cache = _without_home(str(folder)), _without_home(str(files.cache_folder()))
+    place = _without_home(str(folder))
+    cache = _without_home(str(files.cache_folder()))
     return {"folder": place, "exists": folder.is_dir(), "found": found, "cache": cache}
 
 
@@ -217,11 +222,10 @@ def _print(report: dict[str, Any]) -> None:
             name, in_words = _WORDS[title]
             table.add_row(name, in_words(part))
         elif title != "problems":
-            shown = (
-                [f"{name}: {value}" for name, value in part.items()]
-                if isinstance(part, dict)
-                else [str(part)]
-            )
+            if isinstance(part, dict):
+                shown = [f"{name}: {value}" for name, value in part.items()]
+            else:
+                shown = [str(part)]
             table.add_row(title.replace("_", "-"), "\n".join(shown))
     console().print(table)
     for problem in report["problems"]:
@@ -238,11 +242,10 @@ def _print(report: dict[str, Any]) -> None:
 
 def _data_in_words(data: dict[str, Any]) -> str:
     """What there is to say about data sets and the cache."""
-    there = (
-        f"in the folder {data['folder']}"
-        if data["exists"]
-        else f"(there is no folder {data['folder']})"
-    )
+    if data["exists"]:
+        there = f"in the folder {data['folder']}"
+    else:
+        there = f"(there is no folder {data['folder']})"
     return f"{', '.join(data['found'])} {there}\nfeatures are kept in {data['cache']}"
 
 
@@ -254,16 +257,16 @@ def _test_in_words(test: dict[str, Any]) -> str:
 def _gpu_in_words(gpu: dict[str, Any]) -> str:
     """What there is to say about GPUs."""
     if not gpu["devices"]:
-        build = (
-            "this torch has no CUDA" if gpu["cuda"] is None else "torch finds none that it can use"
-        )
+        if gpu["cuda"] is None:
+            build = "this torch has no CUDA"
+        else:
+            build = "torch finds none that it can use"
         return f"none ({build}); the CPU is used, with {gpu['threads']} thread{'s' * (gpu['threads'] > 1)}"
     lines = [f"{one['name']}, {one['memory_gib']} GiB" for one in gpu["devices"]]
-    kernels = (
-        "fused code is used"
-        if gpu["fused_kernels"]
-        else "without fused code: triton is missing or too old"
-    )
+    if gpu["fused_kernels"]:
+        kernels = "fused code is used"
+    else:
+        kernels = "without fused code: triton is missing or too old"
     return "\n".join([*lines, f"CUDA {gpu['cuda']}, {kernels}"])
 
 

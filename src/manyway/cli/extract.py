@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import partial
 from pathlib import Path
 
-from manyway import core, encoding, files, training
+from manyway import core, encoding, files, sampling, training
 from manyway.cli.console import console, note, say
 from manyway.cli.options import command, may_replace, progress_bar
 from manyway.errors import InputError
@@ -33,21 +33,23 @@ def extract(
     hashes of the weights and of the data, the preprocessing, and what was
     left out.
 
-    Example: [bold]manyway extract cub:test --encoder runs/cub/best.safetensors --out cub-test.safetensors[/bold]
+    Example: [bold]manyway extract cub:test --encoder runs/cub/best.safetensors --out
+    cub-test.safetensors[/bold]
 
     Parameters
     ----------
     source
-        Pictures: a folder with one folder per class, a zip archive of it, or a table. Texts: csv, jsonl or txt. Or a
-        data set by name and split, such as cub:test.
+        Pictures: a folder with one folder per class, a zip archive of it, or a table. Texts: csv,
+        jsonl or txt. Or a data set by name and split, such as cub:test.
     encoder
-        efficientnet-lite2 (pictures), minilm or use-multilingual (texts), a checkpoint of `manyway train`, timm:NAME,
-        open_clip:NAME/TAG, or sentence-transformers:NAME (or the folder of a model).
+        efficientnet-lite2 (pictures), minilm or use-multilingual (texts), a checkpoint of
+        `manyway train`, timm:NAME, open_clip:NAME/TAG, or sentence-transformers:NAME (or
+        the folder of a model).
     out
         The feature file to write (.safetensors).
     base
-        Base data (a feature file, pictures or texts) whose mean feature is stored. Default: the mean that the
-        checkpoint holds.
+        Base data (a feature file, pictures or texts) whose mean feature is stored. Default:
+        the mean that the checkpoint holds.
     backbone
         The architecture of a public checkpoint. Default: recognised.
     half
@@ -62,37 +64,39 @@ def extract(
     opened_encoder = encoding.open_encoder(
         encoder, device=where, backbone=backbone, say=screen.print
     )
-    opened = named_source(source, data) or encoding.open_for(
-        opened_encoder, source, root, skip_empty=True
-    )
+    opened: encoding.Source | None = named_source(source, data)
+    if opened is None:
+        opened = encoding.open_for(opened_encoder, source, root, skip_empty=True)
     mean = None if base is None else encoding.base_mean_from(base, opened_encoder)
     with progress_bar(screen) as progress:
         task = progress.add_task(f"encoding {opened.title}", total=len(opened))
-        run = partial(
-            encoding.extract,
+        features = encoding.extract(
             opened,
             opened_encoder,
             out,
             base_mean=mean,
-            inputs=inputs,
             skip_bad=skip_bad,
-        )
-        features = run(
             half=half,
             progress=lambda n, _: progress.advance(task, n),
             say=partial(say, stderr=True),
         )
+    _tell(features, out, with_classes=opened.is_labelled)
+
+
+def _tell(features: sampling.FeatureSet, out: Path, *, with_classes: bool) -> None:
+    """Say what was written, what was left out and what looks wrong."""
     for sentence in encoding.remarks(features.meta["skipped"], features.meta.get("notes", ())):
         say(sentence, stderr=True)
     if len(features.features) > 1 and bool((features.features == features.features[:1]).all()):
         note("all items have the same features; check the encoder")
-    mean_note = (
-        "" if features.base_mean is not None else "; no base mean (cl2 will centre on the examples)"
-    )
-    size = (
-        f"{len(features.features)} items" + f", {features.n_classes} classes" * opened.is_labelled
-    )
-    say(f"{out}: {size}, {features.features.shape[1]} features{mean_note}", stderr=True)
+    n_items, n_features = features.features.shape
+    sentence = f"{out}: {n_items} items"
+    if with_classes:
+        sentence += f", {features.n_classes} classes"
+    sentence += f", {n_features} features"
+    if features.base_mean is None:
+        sentence += "; no base mean (cl2 will centre on the examples)"
+    say(sentence, stderr=True)
 
 
 def named_source(source: str, data: Path | None) -> encoding.ImageSource | None:
@@ -119,7 +123,12 @@ def datasets(*, data: Path | None = None) -> None:
         table.add_column(heading, overflow="fold")
     for entry in training.DATASETS.values():
         found = entry.find(folder)
-        here = "built in" if not entry.places else (found.name if found is not None else "no")
+        if not entry.places:
+            here = "built in"
+        elif found is None:
+            here = "no"
+        else:
+            here = found.name
         table.add_row(entry.name, entry.what, entry.origin, entry.layout, here)
     own = "FOLDER/CLASS/*.jpg, a zip archive of it, or a table with a picture and a label per row"
     table.add_row("(your own)", "any pictures with classes", "", own, "give its path")

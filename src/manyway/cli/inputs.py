@@ -1,4 +1,6 @@
-"""What ``label`` and ``review`` read: examples and items, or the scores of a classifier. It loads torch."""
+"""What ``label`` and ``review`` read: examples and items,
+or the scores of a classifier. It loads torch.
+"""
 
 import time
 from collections import Counter
@@ -42,15 +44,16 @@ class Inputs:
     encoder: str | None
     columns: files.Options
     cached: bool = True  # whether features of earlier runs are used, and new ones kept
-    texts: Mapping[str, encoding.Source] = field(
-        default_factory=dict
-    )  # what was read to choose the encoder
+    # what was read to choose the encoder
+    texts: Mapping[str, encoding.Source] = field(default_factory=dict)
 
     @classmethod
     def of(
         cls, first: Path, second: Path | None, labels: Path | None, named: Path | None, *more: Any
     ) -> "Inputs":
-        """From the arguments of a command. A single one is a partly labelled table, or the items of named classes."""
+        """From the arguments of a command. A single one is a partly labelled table,
+        or the items of named classes.
+        """
         given: tuple[Path | None, Path] = (None, first) if second is None else (first, second)
         found = cls(*given, labels, named, *more)
         if second is None and named is None:
@@ -66,7 +69,9 @@ class Inputs:
         return self.support, self.query, self.labels, self.class_names
 
     def with_encoder(self) -> "Inputs":
-        """The same with the default encoder if pictures or texts are given and no encoder was named; says which."""
+        """The same with the default encoder if pictures or texts are given and no encoder
+        was named; says which.
+        """
         _check_sheet(self.columns, self.paths)
         if self.encoder is not None:
             return self
@@ -92,9 +97,8 @@ class Inputs:
                 for features in (
                     given[at] for at, what in enumerate(kinds) if what == encoding.FEATURES
                 ):
-                    files.read_items(
-                        features, self.columns
-                    )  # says what is wrong with a file that cannot be read
+                    # says what is wrong with a file that cannot be read
+                    files.read_items(features, self.columns)
                 command = "manyway extract SOURCE --encoder NAME --out FILE.safetensors"
                 hint = f"they must be of one kind. To make features of pictures or texts: {command}"
                 raise InputError(f"{given[0]} holds {kind} and {path} holds {other}; {hint}.")
@@ -104,7 +108,8 @@ class Inputs:
         if seen:
             hint = f"{seen}, and --encoder use-multilingual reads 16 languages"
         if share >= encoding.ENOUGH:
-            name, hint = "use-multilingual", f"it reads 16 languages, and {seen}"
+            name = "use-multilingual"
+            hint = f"it reads 16 languages, and {seen}"
         if not encoding.PACKAGED[name].installed():
             hint = f"install the default one with {install(kind)}, or name another with --encoder"
             raise InputError(f"{self.query} holds {kind}, which need an encoder; {hint}.")
@@ -112,7 +117,9 @@ class Inputs:
         return replace(self, encoder=name, texts=texts)
 
     def _sources(self, opening: Callable[..., encoding.Source]) -> dict[str, encoding.Source]:
-        """Class names, examples and items as they are opened; in the items, the text column of the examples counts."""
+        """Class names, examples and items as they are opened;
+        in the items, the text column of the examples counts.
+        """
         sources: dict[str, encoding.Source] = {}
         for what, path in {
             "class names": self.class_names,
@@ -129,7 +136,9 @@ class Inputs:
         return sources
 
     def _options(self, what: str) -> files.Options:
-        """How to read a table. The labels of examples must be there, and the items help to find their column."""
+        """How to read a table. The labels of examples must be there, and
+        the items help to find their column.
+        """
         if what != "examples" or self.labels is not None:
             return self.columns
         items = None if self.columns.labelled else files.columns_of(self.query, self.columns)
@@ -176,7 +185,9 @@ class Inputs:
         return examples, items, named
 
     def describe(self, device: torch.device) -> None:
-        """Say what would be read, with which columns and encoder, and about how long that would take."""
+        """Say what would be read, with which columns and encoder, and
+        about how long that would take.
+        """
         if self.encoder is None:
             started = time.perf_counter()
             examples, items, _ = self.read(device)
@@ -257,7 +268,8 @@ class Inputs:
                     encoding.encode_items, source, parts[what], cache=caches.get(parts[what])
                 )
                 read[what] = encode(skip_bad=what != "class names", progress=advance)
-        named, items = read.get("class names"), read["items"]
+        named = read.get("class names")
+        items = read["items"]
         return read["examples"] if "examples" in read else _no_examples(named), items, named
 
     def _check_columns(self, examples: Sequence[str], items: Sequence[str]) -> None:
@@ -304,7 +316,9 @@ def _check_sheet(columns: files.Options, paths: Iterable[Path | None]) -> None:
 
 
 def _other_languages(sources: Iterable[encoding.Source]) -> tuple[float, str]:
-    """The largest share of texts in a file that are not English, and what to say about all of them."""
+    """The largest share of texts in a file that are not English, and
+    what to say about all of them.
+    """
     found = [Counter(map(encoding.language, getattr(source, "texts", ()))) for source in sources]
     share = max((1 - each[encoding.ENGLISH] / each.total() for each in found if each), default=0.0)
     seen = sum(found, Counter[str]())

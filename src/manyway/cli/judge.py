@@ -1,4 +1,6 @@
-"""``manyway judge``: whether new labels are better than old ones, on items that a person has verified."""
+"""``manyway judge``: whether new labels are better than old ones,
+on items that a person has verified.
+"""
 
 from __future__ import annotations
 
@@ -24,8 +26,9 @@ def judge(
     """Find out whether new labels are better than old ones, or merely different.
 
     BEFORE and AFTER are tables of labels, or files of scores (see `manyway label --help`), whose
-    most probable class counts; for SpeciesNet its prediction. Each verified item is corrected, made worse or unchanged.
-    This is counted per class, and per rank where there is a taxonomy, with the 95 % interval of the difference.
+    most probable class counts; for SpeciesNet its prediction. Each verified item is corrected, made
+    worse or unchanged. This is counted per class, and per rank where there is a taxonomy, with the
+    95 % interval of the difference.
 
     [bold]Examples:[/bold]
 
@@ -44,10 +47,8 @@ def judge(
     """
     options = files.Options(label_column, item_column)
     truth = files.read_item_labels(labels, options)
-    (old, levels), (new, more) = (
-        files.read_answers(before, options),
-        files.read_answers(after, options),
-    )
+    old, levels = files.read_answers(before, options)
+    new, more = files.read_answers(after, options)
     levels = {**more, **levels} if taxonomy is None else labelling.read_taxonomy(taxonomy)
     there = {item: label for item, label in truth.items() if item in old or item in new}
     if not there:
@@ -69,17 +70,30 @@ def judge(
     ranks = {"class": judge_at(), **{name: judge_at(of) for name, of in levels.items()}}
     ranks = {name: changes for name, changes in ranks.items() if changes[0].n_items}
     everything, *of_classes = ranks["class"]
-    counts = f"{everything.corrected} corrected, {everything.worse} made worse, {everything.unchanged} unchanged"
+    counts = (
+        f"{everything.corrected} corrected, {everything.worse} made worse, "
+        f"{everything.unchanged} unchanged"
+    )
     say(
-        f"{everything.n_items} verified items: {counts} ({everything.moved} of them from one error to another)."
+        f"{everything.n_items} verified items: "
+        f"{counts} ({everything.moved} of them from one error to another)."
     )
     _show("rank", {name: changes[0] for name, changes in ranks.items()})
     _show("class", {one.name: one for one in of_classes})
     mean, low, high = everything.difference
-    those = "more" if everything.corrected + everything.worse else "some whose label has changed"
-    unclear = f"these items do not show which is better; verify {those}"
-    verdict = unclear if low <= 0 <= high else f"{after.name} is {'better' if low > 0 else 'worse'}"
+    verdict = _verdict(everything, after.name)
     say(f"{100 * mean:+.1f} points ({100 * low:+.1f} to {100 * high:+.1f}): {verdict}.")
+
+
+def _verdict(everything: evaluation.Change, after: str) -> str:
+    """What the items say about the labels after."""
+    _, low, high = everything.difference
+    if low > 0:
+        return f"{after} is better"
+    if high < 0:
+        return f"{after} is worse"
+    those = "more" if everything.corrected + everything.worse else "some whose label has changed"
+    return f"these items do not show which is better; verify {those}"
 
 
 def _show(title: str, changes: dict[str, evaluation.Change]) -> None:
@@ -87,30 +101,24 @@ def _show(title: str, changes: dict[str, evaluation.Change]) -> None:
 
     table = Table(box=None)
     table.add_column(title)
-    for column in (
-        "items",
-        "before",
-        "after",
-        "corrected",
-        "made worse",
-        "difference",
-        "95 % interval",
-    ):
+    rows = {name: _cells(change) for name, change in changes.items()}
+    for column in next(iter(rows.values()), {}):
         table.add_column(column, justify="right")
-    for name, one in changes.items():
-        mean, low, high = (100 * each for each in one.difference)
-        before, after = (
-            f"{100 * count / one.n_items:.1f}" for count in (one.right_before, one.right_after)
-        )
-        counts = (str(count) for count in (one.corrected, one.worse))
+    for name, cells in rows.items():
         shown = name if name.isprintable() else ascii(name)[1:-1]
-        table.add_row(
-            shown,
-            str(one.n_items),
-            before,
-            after,
-            *counts,
-            f"{mean:+.1f}",
-            f"{low:+.1f} to {high:+.1f}",
-        )
+        table.add_row(shown, *cells.values())
     console().print(table)
+
+
+def _cells(change: evaluation.Change) -> dict[str, str]:
+    """A row of the table, by column."""
+    mean, low, high = (100 * each for each in change.difference)
+    return {
+        "items": str(change.n_items),
+        "before": f"{100 * change.right_before / change.n_items:.1f}",
+        "after": f"{100 * change.right_after / change.n_items:.1f}",
+        "corrected": str(change.corrected),
+        "made worse": str(change.worse),
+        "difference": f"{mean:+.1f}",
+        "95 % interval": f"{low:+.1f} to {high:+.1f}",
+    }

@@ -13,36 +13,40 @@ root
 results
     The folder of stored results.
 skip_bad
-    Leave out all files that cannot be read, not just a few; in a table of numbers, rows that lack one.
+    Leave out all files that cannot be read, not just a few;
+    in a table of numbers, rows that lack one.
 class_names : FILE
-    One vector per class, such as the text embedding of its name: a feature file with labels, or a file of texts if the
-    encoder reads texts. Classes then need no examples.
+    One vector per class, such as the text embedding of its name: a feature file with labels, or a
+    file of texts if the encoder reads texts. Classes then need no examples.
 help_all
     Show all options and more examples, and stop.
 quiet
     Print nothing but errors.
 as_json
-    Print one JSON object with the summary and the labels. A file is then written only where -o names one.
+    Print one JSON object with the summary and the labels.
+    A file is then written only where -o names one.
 dry_run
-    Say what would be read, with which columns and encoder, and about how long it would take; label nothing.
+    Say what would be read, with which columns and encoder, and
+    about how long it would take; label nothing.
 labels
-    Labels of the examples if EXAMPLES has none: one per line, the column of a csv, or .npy. With --scores: a table with
-    the columns item and label.
+    Labels of the examples if EXAMPLES has none: one per line, the column of a csv, or .npy. With
+    --scores: a table with the columns item and label.
 encoder
-    What turns pictures (one folder per class) or texts (csv, jsonl, txt) into features: efficientnet-lite2 (default for
-    pictures), minilm (default for texts), use-multilingual, a checkpoint of `manyway train`, timm:NAME, open_clip:NAME
-    or others (`manyway extract --help`).
+    What turns pictures (one folder per class) or texts (csv, jsonl, txt) into features:
+    efficientnet-lite2 (default for pictures), minilm (default for texts), use-multilingual, a
+    checkpoint of `manyway train`, timm:NAME, open_clip:NAME or others (`manyway extract --help`).
 no_cache
     Encode all pictures or texts again, and do not keep the features for later runs.
 open_set
-    Whether items may be of none of the classes. They are then labelled `unknown`, and the table says which of them
-    belong together.
+    Whether items may be of none of the classes. They are then labelled `unknown`, and the table
+    says which of them belong together.
 features
     A feature file (.safetensors, .npz) to use instead of those the suite names.
 tasks
     Number of tasks per experiment. Default: as the suite says.
 only
-    Run only a part of the suite: AXIS=VALUE[,VALUE], e.g. method=paddle,tim or shots=5. May be repeated.
+    Run only a part of the suite: AXIS=VALUE[,VALUE], e.g.
+    method=paddle,tim or shots=5. May be repeated.
 task
     Change the tasks: FIELD=VALUE, e.g. shots=10 or n_query=40. May be repeated.
 jobs
@@ -52,8 +56,8 @@ rerun
 name
     A run, SUITE or SUITE@FEATURES, as `manyway status` lists it. Default: the latest run.
 metric
-    Show this metric, for example accuracy, calibration or n_present; repeat it for several. Default: as the suite says,
-    else accuracy.
+    Show this metric, for example accuracy, calibration or n_present; repeat it for several.
+    Default: as the suite says, else accuracy.
 
 Columns of a table
 ------------------
@@ -76,14 +80,15 @@ scores : FILE
     Label from the scores of a classifier instead of features: a file of {formats of scores}; or a folder of such files.
     EXAMPLES are then scores of labelled items, and may be left out.
 kind
-    What the scores are: probability, log-probability, logit, sigmoid (each class has a yes-or-no probability of its
-    own), or independent (the same as --several).
+    What the scores are: probability, log-probability, logit, sigmoid (each class has a yes-or-no
+    probability of its own), or independent (the same as --several).
 several
-    An item may have several classes, or none: each class has a yes-or-no score of its own, as in BirdNET. Writes one
-    row per item and class with a probability of --min-confidence (default: 0.5) or more.
+    An item may have several classes, or none: each class has a yes-or-no score of its own, as
+    in BirdNET. Writes one row per item and class with a probability of --min-confidence
+    (default: 0.5) or more.
 class_prior : FILE
-    The classes that the classifier can answer, and how frequent they were among its training data: the columns class
-    and prior (or count). Default: equally frequent.
+    The classes that the classifier can answer, and how frequent they were among its training data:
+    the columns class and prior (or count). Default: equally frequent.
 taxonomy : FILE
     The groups of the classes: the columns class, genus, family, …
 at_least
@@ -94,10 +99,11 @@ form : FORMAT
 media : FILE
     The media.csv of a Camtrap DP, which says the deployment and the time of each picture.
 expect : FILE
-    A list of the classes that are expected, such as the species of a region: the column class and optionally
-    probability, or one class per line. Other classes remain possible.
+    A list of the classes that are expected, such as the species of a region: the column class and
+    optionally probability, or one class per line. Other classes remain possible.
 batch_by : WHAT
-    Label each file of a folder (file), each folder of pictures (folder), or each value of a column by itself.
+    Label each file of a folder (file), each folder of pictures (folder),
+    or each value of a column by itself.
 """
 
 from __future__ import annotations
@@ -149,9 +155,10 @@ _SHARED = {
 def command(function: F) -> F:
     """Make a function a command: what it takes by position is an argument, what it takes by name alone an option.
 
-    What the help says of each, and its placeholder, is in the section Parameters of the function's docstring, or, where
-    several commands have it, in that of this module; there, the title of another section is that of a panel. A name
-    or a limit of an option is written as ``Annotated[int, typer.Option("--tasks", min=1)]``.
+    What the help says of each, and its placeholder, is in the section Parameters of the function's
+    docstring, or, where several commands have it, in that of this module; there, the title of
+    another section is that of a panel. A name or a limit of an option is written as
+    ``Annotated[int, typer.Option("--tasks", min=1)]``.
     """
     sections = doc_sections(inspect.getdoc(function) or "")
     own = {
@@ -169,11 +176,11 @@ def command(function: F) -> F:
         )
         entry, info.rich_help_panel = {**_SHARED, **own}.get(name, ("", None))
         first, _, text = entry.partition("\n")
-        info.metavar, info.help = first.partition(" : ")[2] or None, " ".join(text.split())
+        info.metavar = first.partition(" : ")[2] or None
+        info.help = " ".join(text.split())
         function.__annotations__[name] = Annotated[kind, info]
-    text = re.sub(
-        r"(?<=\S)\n(?=\S)", " ", sections[""]
-    )  # the terminal breaks the lines of a paragraph
+    # the terminal breaks the lines of a paragraph
+    text = re.sub(r"(?<=\S)\n(?=\S)", " ", sections[""])
     WHOLE_HELP[function.__name__] = text
     function.__doc__ = text.partition(_MORE)[0].rstrip()
     return function
@@ -191,7 +198,9 @@ def show_all_help(context: typer.Context, wanted: bool) -> None:
 
 
 def with_formats(text: str) -> str:
-    """A text of the help with the formats that are known here. They are loaded only where help is asked for."""
+    """A text of the help with the formats that are known here.
+    They are loaded only where help is asked for.
+    """
     if "{" not in text:
         return text
     from manyway.files.formats.base import ArrayFormat
@@ -221,7 +230,9 @@ def with_formats(text: str) -> str:
 
 
 def may_replace(path: Path | None, overwrite: bool) -> bool:
-    """Whether an output that the user named may replace a file: by the option, or by an answer on the terminal."""
+    """Whether an output that the user named may replace a file:
+    by the option, or by an answer on the terminal.
+    """
     if overwrite or path is None or not path.is_file() or not sys.stdin.isatty():
         return overwrite
     return typer.confirm(f"{path} exists. Replace it?", err=True)
@@ -239,5 +250,6 @@ def progress_bar(console: Console, transient: bool = False) -> Progress:
         progress.TimeRemainingColumn(),
         console=console,
         transient=transient,
-        speed_estimate_period=300,  # seconds: a slow encoder takes more than the usual 30 for its first steps
+        # seconds: a slow encoder takes more than the usual 30 for its first steps
+        speed_estimate_period=300,
     )

@@ -51,7 +51,8 @@ def _standard_input(folder: Path) -> Path:
     """Standard input as a file, with the ending of what it holds."""
     if sys.stdin.isatty():
         raise InputError(
-            "The input is '-', standard input, and nothing is sent to it; name a file, or use a pipe."
+            "The input is '-', standard input, and nothing is sent to it; "
+            "name a file, or use a pipe."
         )
     content = sys.stdin.buffer.read()
     suffix = next(

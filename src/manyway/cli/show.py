@@ -26,7 +26,8 @@ def status(*, results: Path = Path("results")) -> None:
     manyway status
     """
     store, plans = _plans(results)
-    shown, known = Table(box=SIMPLE_HEAD, pad_edge=False), store.keys()
+    shown = Table(box=SIMPLE_HEAD, pad_edge=False)
+    known = store.keys()
     for title in ("run", "done", "in progress", "missing", "started"):
         shown.add_column(title, overflow="fold")
     for plan in plans:
@@ -60,8 +61,8 @@ def table(
 ) -> None:
     """Show stored results as tables, with 95 % intervals.
 
-    Bold: the best result on the same tasks; with *, it is significantly better than each of the others. †: an earlier
-    version of the method made the result.
+    Bold: the best result on the same tasks; with *, it is significantly better than each of the
+    others. †: an earlier version of the method made the result.
 
     [bold]Examples:[/bold]
 
@@ -130,7 +131,8 @@ def plot(
         figures = show.make_figures(view, each)
         if not figures:
             raise InputError(
-                f"{view.plan.name} has no plot{f' of {each}' if each else ''}, or no result for one yet."
+                f"{view.plan.name} has no plot{f' of {each}' if each else ''}, "
+                "or no result for one yet."
             )
         prefix = view.plan.name if each is None else f"{view.plan.name}-{each}"
         for path in plots.write_figures(
@@ -209,7 +211,8 @@ def compare(
     store = bench.Store(results)
     for pair in show.pairs(show.find_records(a, store), show.find_records(b, store)):
         test = pair[0].against(pair[1])
-        difference, shown = test.difference, Table(show_header=False, box=None, pad_edge=False)
+        difference = test.difference
+        shown = Table(show_header=False, box=None, pad_edge=False)
         for record in pair:
             accuracy = record.value()
             shown.add_row(
@@ -243,7 +246,9 @@ def _view(name: str | None, results: Path) -> show.View:
 
 
 def _plans(results: Path, names: Sequence[str] = ()) -> tuple[bench.Store, list[bench.Plan]]:
-    """A folder of results, and its plans of these names, or all of them, the latest last; there must be one."""
+    """A folder of results, and its plans of these names, or all of them, the latest last;
+    there must be one.
+    """
     store = bench.Store(results)
     plans = [store.plan(name) for name in names] if names else store.plans()
     if not plans:

@@ -19,12 +19,17 @@ _AS_IT_IS = 0.9  # scores that are sharpened less than this stay about as they a
 
 
 def print_summary(summary: labelling.Summary, at_least: float | None = None) -> None:
-    """Print which classes are present, in which proportions, how certain the labels are, and what was learned."""
+    """Print which classes are present, in which proportions,
+    how certain the labels are, and what was learned.
+    """
     n_found = sum(found.items > 0 for found in summary.present)
     line = f"{n_found} of {summary.n_classes} classes found in {_items(summary.n_items)}"
     if summary.n_present is not None:
         low, high = summary.n_present
-        line += f"; {low if low == high else f'{low} to {high}'} {'is' if high == 1 else 'are'} estimated to occur"
+        line += (
+            f"; {low if low == high else f'{low} to {high}'} {'is' if high == 1 else 'are'} "
+            "estimated to occur"
+        )
     say(f"{line}:")
     console().print(_table(summary))
     if rest := summary.present[_SHOWN:]:
@@ -43,7 +48,8 @@ def print_summary(summary: labelling.Summary, at_least: float | None = None) -> 
         say(line)
     if summary.skipped:
         say(
-            f"{_items(summary.skipped)} without an answer: the column 'note' at the end of the table says why."
+            f"{_items(summary.skipped)} without an answer: "
+            "the column 'note' at the end of the table says why."
         )
     say(f"Written to {summary.output}.")
     for remark in summary.notes:
@@ -75,7 +81,9 @@ def summary_json(summary: labelling.Summary, rows: Sequence[labelling.Row]) -> s
 
 
 def _table(summary: labelling.Summary) -> Table:
-    """A row per class. A method that does not estimate what occurs has no probabilities to speak of."""
+    """A row per class. A method that does not estimate what occurs has no
+    probabilities to speak of.
+    """
     table = Table(box=None)
     table.add_column("class")
     estimated = summary.n_present is not None
@@ -106,13 +114,19 @@ def _bar(found: labelling.ClassSummary) -> str:
 
 
 def _listed(summary: labelling.Summary) -> str:
-    """A sentence about the list of classes that occur, those that may, and those that more items would show."""
+    """A sentence about the list of classes that occur, those that may, and
+    those that more items would show.
+    """
     count = Counter(found.verdict for found in summary.present)
-    number, more = count["present"], count["possible"]
+    number = count["present"]
+    more = count["possible"]
     verb = "is" if more == 1 else "are"
     line = f"No class is certain; {more} {verb} possible ▒"
     if number:
-        line = f"{number} class{'es are' if number > 1 else ' is'} present █ (at most 5 % of such a list are absent on "
+        line = (
+            f"{number} class{'es are' if number > 1 else ' is'} present █ (at most 5 % of such a "
+            "list are absent on "
+        )
         line += "average)" + (f", {more} more {verb} possible ▒" if more else "")
     further = summary.n_unseen or 0.0
     return line + (
@@ -122,33 +136,37 @@ def _listed(summary: labelling.Summary) -> str:
 
 def _unknown(summary: labelling.Summary) -> str:
     """Sentences about the unknown items."""
-    expected, sd = summary.unknown_expected, summary.unknown_sd
-    hint = (
-        "Scores alone find few unknown items: sort by column 'unknown'. "
-        if "temperature" in summary.learned
-        else ""
-    )
+    expected = summary.unknown_expected
+    sd = summary.unknown_sd
+    hint = ""
+    if "temperature" in summary.learned:
+        hint = "Scores alone find few unknown items: sort by column 'unknown'. "
     if not summary.n_unknown and expected < 0.5:
         return f"{hint}No unknown items."
-    low, high = max(expected - sd, 0), min(expected + sd, summary.n_items)
+    low = max(expected - sd, 0)
+    high = min(expected + sd, summary.n_items)
     line = f"About {expected:.0f} of {_items(summary.n_items)} are expected to be unknown "
-    line += f"({low:.0f} to {high:.0f}); {summary.n_unknown} {'is' if summary.n_unknown == 1 else 'are'} labelled so"
+    line += (
+        f"({low:.0f} to {high:.0f}); {summary.n_unknown} "
+        f"{'is' if summary.n_unknown == 1 else 'are'} labelled so"
+    )
     groups = [group for group in summary.unknown_groups if group.items > 1]
-    more, alone = max(0, len(groups) - _GROUPS), len(summary.unknown_groups) - len(groups)
+    more = max(0, len(groups) - _GROUPS)
+    alone = len(summary.unknown_groups) - len(groups)
     parts = [f"{_items(group.items)} like {group.medoid}" for group in groups[:_GROUPS]]
     parts += [f"{more} smaller group{'s' * (more > 1)}"] * bool(more) + [
         f"{_items(alone)} like no other"
     ] * bool(alone)
     line += (": " if parts else "") + "; ".join(parts)
-    further = (
-        f" Of the others, look first at {files.listed(summary.unknown_next)}."
-        if summary.unknown_next
-        else ""
-    )
-    if (
-        expected > summary.n_items / 2
-    ):  # a batch of other classes and one of another camera look the same
-        further += " Most items are unlike the examples; if they are of the same classes, were both recorded alike?"
+    further = ""
+    if summary.unknown_next:
+        further = f" Of the others, look first at {files.listed(summary.unknown_next)}."
+    # a batch of other classes and one of another camera look the same
+    if expected > summary.n_items / 2:
+        further += (
+            " Most items are unlike the examples; "
+            "if they are of the same classes, were both recorded alike?"
+        )
     return f"{hint}{line}.{further}"
 
 
@@ -177,15 +195,17 @@ def _sharpness(temperature: float) -> str:
 
 
 def _learned(found: labelling.Summary, at_least: float | None) -> list[str]:
-    """Sentences about what the batch and labelled items taught, and about answers of other ranks."""
-    lines, temperature = [], found.learned.get("temperature")
+    """Sentences about what the batch and labelled items taught, and
+    about answers of other ranks.
+    """
+    lines = []
+    temperature = found.learned.get("temperature")
     if temperature is not None:
         number = found.n_labelled
-        helped = (
-            f"{number} labelled item{'s' * (number > 1)} helped"
-            if number
-            else "labelled items would help"
-        )
+        if number:
+            helped = f"{number} labelled item{'s' * (number > 1)} helped"
+        else:
+            helped = "labelled items would help"
         lines.append(f"{_sharpness(temperature)}; {helped}.")
     if at_least is not None:
         levels = dict(found.levels)
@@ -195,6 +215,7 @@ def _learned(found: labelling.Summary, at_least: float | None) -> list[str]:
             for level, count in sorted(levels.items(), key=lambda each: -each[1])
         ]
         lines.append(
-            f"Answers with probability {at_least:g} or more: {', '.join([*parts, f'{without} without'])}."
+            f"Answers with probability {at_least:g} or more: "
+            f"{', '.join([*parts, f'{without} without'])}."
         )
     return lines

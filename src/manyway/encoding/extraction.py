@@ -1,7 +1,9 @@
-"""Pictures or texts to features, which the cache keeps, and to a FeatureSet with metadata about their origin."""
+"""Pictures or texts to features, which the cache keeps, and
+to a FeatureSet with metadata about their origin.
+"""
 
 import hashlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -22,7 +24,7 @@ from manyway.sampling import FeatureSet
 _DECODING = 3  # changes when the same file gives other pixels than before
 _TOGETHER = 16  # items that are encoded together: few, so that the progress is seen
 Encoder = ImageEncoder | TextEncoder
-Progress = Callable[[int, int], None]
+EncodingProgress = Callable[[int, int], None]
 
 
 class Encoded(NamedTuple):
@@ -56,11 +58,12 @@ def open_for(
     need_labels: bool = True,
     skip_empty: bool = False,
 ) -> Source:
-    """Open what an encoder can read at a path: texts for a text encoder, pictures for an image encoder.
+    """Open what an encoder can read at a path:
+    texts for a text encoder, pictures for an image encoder.
 
-    A model that reads both gets texts where the path holds texts. ``root`` is the folder of the pictures of a table;
-    ``options`` name the columns of a table of texts. For ``need_labels`` see ``open_source``; ``skip_empty`` leaves out
-    rows without a text.
+    A model that reads both gets texts where the path holds texts. ``root`` is the folder of the
+    pictures of a table; ``options`` name the columns of a table of texts. For ``need_labels`` see
+    ``open_source``; ``skip_empty`` leaves out rows without a text.
     """
     path = Path(path)
     kind = likely_kind(path, options)
@@ -70,13 +73,18 @@ def open_for(
     if isinstance(encoder, TextEncoder) or (kind == TEXTS and encoder.texts is not None):
         return open_texts(path, options, need_labels=need_labels, skip_empty=skip_empty)
     if kind == TEXTS and path.is_file():
-        hint = f"choose an `encoder` of texts or, for names of pictures, one of both, such as {PICTURES_AND_TEXTS}"
+        hint = (
+            "choose an `encoder` of texts or, for names of pictures, one of both, "
+            f"such as {PICTURES_AND_TEXTS}"
+        )
         raise InputError(f"{path} holds texts, which {encoder.name} cannot read; {hint}.")
     return open_source(path, root, options, need_labels=need_labels)
 
 
 def part_for(encoder: Encoder, source: Source) -> Encoder:
-    """The encoder of the kind that a source holds: the given one or, for texts, that of texts in the same space."""
+    """The encoder of the kind that a source holds:
+    the given one or, for texts, that of texts in the same space.
+    """
     if isinstance(source, TextSource) == isinstance(encoder, TextEncoder):
         return encoder
     if isinstance(encoder, ImageEncoder) and encoder.texts is not None:
@@ -86,13 +94,15 @@ def part_for(encoder: Encoder, source: Source) -> Encoder:
 
 
 def cache_for(encoder: Encoder, say: Callable[[str], None] = lambda sentence: None) -> FeatureCache:
-    """The features that an encoder of one kind (see `part_for`) has computed before, see `FeatureCache`."""
-    of_kind = (
-        ("pictures", encoder.preprocess.to_meta())
-        if isinstance(encoder, ImageEncoder)
-        else ("texts", None)
-    )
-    return FeatureCache([_DECODING, of_kind[0], encoder.name, encoder.weights, of_kind[1]], say=say)
+    """The features that an encoder of one kind (see `part_for`) has computed before,
+    see `FeatureCache`.
+    """
+    kind = "texts"
+    preprocess = None
+    if isinstance(encoder, ImageEncoder):
+        kind = "pictures"
+        preprocess = encoder.preprocess.to_meta()
+    return FeatureCache([_DECODING, kind, encoder.name, encoder.weights, preprocess], say=say)
 
 
 def first_items(source: Source, count: int) -> Source:
@@ -114,63 +124,103 @@ def encode(
     *,
     skip_bad: bool = False,
     cache: FeatureCache | None = None,
-    progress: Progress = lambda n, encoded: None,
+    progress: EncodingProgress = lambda n, encoded: None,
 ) -> Encoded:
     """Encode all items of a source with an encoder that can read them.
 
-    ``skip_bad`` leaves out pictures that cannot be used; otherwise the first one is an error. Features in ``cache`` are
-    not computed again, and new ones are added to it. ``progress`` is called with the number of items done since the
-    last call, and of those that were encoded for it.
+    ``skip_bad`` leaves out pictures that cannot be used; otherwise the first one is an error.
+    Features in ``cache`` are not computed again, and new ones are added to it. ``progress`` is
+    called with the number of items done since the last call, and of those that were encoded for it.
     """
-    encoder = part_for(encoder, source)
-    digests: dict[int, str] = {}  # of the content, by row
-    features: dict[int, Tensor] = {}  # [d] by row
-    notes: dict[int, str] = {}
-    skipped: Remarks = ()
-
-    def unknown(row: int, data: bytes) -> bool:
-        digests[row] = hashlib.sha256(data).hexdigest()
-        found = None if cache is None else cache.get(digests[row])
-        if found is not None:
-            features[row], notes[row] = found
-        return found is None
-
+    encoding = _Encoding(source, part_for(encoder, source), cache, skip_bad)
     together = _TOGETHER * (16 if torch.cuda.is_available() else 1)
     for start in range(0, len(source), together):
         rows = range(start, min(start + together, len(source)))
-        new: list[tuple[int, Any]]  # rows that are not in the cache, with what to encode
-        if isinstance(source, TextSource):
-            new = [
-                (row, source.texts[row]) for row in rows if unknown(row, _bytes(source.texts[row]))
-            ]
+        progress(len(rows), encoding.add(rows))
+    return encoding.result()
+
+
+class _Encoding:
+    """The items of a source that are encoded so far."""
+
+    def __init__(
+        self, source: Source, encoder: Encoder, cache: FeatureCache | None, skip_bad: bool
+    ) -> None:
+        self.source = source
+        self.encoder = encoder
+        self.cache = cache
+        self.skip_bad = skip_bad
+        self.digests: dict[int, str] = {}  # of the content, by row
+        self.features: dict[int, Tensor] = {}  # [d] by row
+        self.notes: dict[int, str] = {}  # by row
+        self.skipped: Remarks = ()
+
+    def add(self, rows: range) -> int:
+        """Encode some rows; how many of them were not in the cache."""
+        new: Mapping[int, Any]
+        if isinstance(self.source, TextSource):
+            new = self._new_texts(rows)
         else:
-            assert isinstance(source, ImageSource)
-            assert isinstance(encoder, ImageEncoder)
-            decoded = decode_rows(
-                source, rows, encoder.preprocess, skip_bad=skip_bad, wanted=unknown
-            )
-            new = [
-                (row, picture)
-                for row, picture in zip(rows, decoded.pictures, strict=True)
-                if picture is not None
-            ]
-            skipped, remarked = skipped + decoded.skipped, dict(decoded.notes)
-            notes |= {row: remarked.get(source.names[row], "") for row, _ in new}
-        made = _encode_batch(encoder, [item for _, item in new]) if new else ()
-        for (row, _), values in zip(new, made, strict=True):
-            features[row] = values
-            if cache is not None:
-                cache.add(digests[row], values, notes.get(row, ""))
-        progress(len(rows), len(new))
-    if not features:
-        raise InputError(f"Nothing in {source.title} could be read.")
-    kept = sorted(features)
-    said = tuple((source.names[row], notes[row]) for row in kept if notes.get(row))
-    hashed = hashlib.sha256(
-        _bytes("".join(f"{source.names[row]}\0{digests[row]}\n" for row in kept))
-    ).hexdigest()
-    found, left_out = torch.stack([features[row] for row in kept]), (*skipped, *source.left_out)
-    return Encoded(found, tuple(kept), left_out, said, hashed)
+            new = self._new_pictures(rows)
+        if new:
+            made = _encode_batch(self.encoder, list(new.values()))
+            for row, values in zip(new, made, strict=True):
+                self.features[row] = values
+                if self.cache is not None:
+                    self.cache.add(self.digests[row], values, self.notes.get(row, ""))
+        return len(new)
+
+    def _new_texts(self, rows: range) -> dict[int, str]:
+        """The texts of the rows that are not in the cache."""
+        assert isinstance(self.source, TextSource)
+        texts = self.source.texts
+        return {row: texts[row] for row in rows if self._is_new(row, _bytes(texts[row]))}
+
+    def _new_pictures(self, rows: range) -> dict[int, Tensor]:
+        """The pictures of the rows that are not in the cache and can be used."""
+        assert isinstance(self.source, ImageSource)
+        assert isinstance(self.encoder, ImageEncoder)
+        decoded = decode_rows(
+            self.source,
+            rows,
+            self.encoder.preprocess,
+            skip_bad=self.skip_bad,
+            wanted=self._is_new,
+        )
+        self.skipped = self.skipped + decoded.skipped
+        pictures = {
+            row: picture
+            for row, picture in zip(rows, decoded.pictures, strict=True)
+            if picture is not None
+        }
+        remarked = dict(decoded.notes)
+        self.notes |= {row: remarked.get(self.source.names[row], "") for row in pictures}
+        return pictures
+
+    def _is_new(self, row: int, data: bytes) -> bool:
+        """Whether the content of a row is not in the cache; what is there is taken."""
+        digest = hashlib.sha256(data).hexdigest()
+        self.digests[row] = digest
+        found = None if self.cache is None else self.cache.get(digest)
+        if found is None:
+            return True
+        self.features[row], self.notes[row] = found
+        return False
+
+    def result(self) -> Encoded:
+        """All of it, in the order of the source."""
+        if not self.features:
+            raise InputError(f"Nothing in {self.source.title} could be read.")
+        names = self.source.names
+        rows = sorted(self.features)
+        contents = "".join(f"{names[row]}\0{self.digests[row]}\n" for row in rows)
+        return Encoded(
+            features=torch.stack([self.features[row] for row in rows]),
+            rows=tuple(rows),
+            skipped=(*self.skipped, *self.source.left_out),
+            notes=tuple((names[row], self.notes[row]) for row in rows if self.notes.get(row)),
+            data_hash=hashlib.sha256(_bytes(contents)).hexdigest(),
+        )
 
 
 def extract(
@@ -179,23 +229,23 @@ def extract(
     output: Path,
     *,
     base_mean: Tensor | None = None,
-    inputs: Sequence[str | Path | None] = (),
     skip_bad: bool = False,
     half: bool = False,
-    progress: Progress = lambda n, encoded: None,
+    progress: EncodingProgress = lambda n, encoded: None,
     say: Callable[[str], None] = lambda sentence: None,
 ) -> FeatureSet:
     """Encode a source and write a feature file, which appears complete or not at all.
 
-    Features are kept in the cache as they are made, so that an interrupted extraction continues where it stopped.
-    ``base_mean`` [d] is by default that of the encoder. ``inputs`` are files and folders that must not be written to.
-    ``half`` stores the features as float16. ``say`` is called with a sentence if the cache cannot be written. For the
+    Features are kept in the cache as they are made, so that an interrupted extraction continues
+    where it stopped. ``base_mean`` [d] is by default that of the encoder. ``half`` stores the
+    features as float16. ``say`` is called with a sentence if the cache cannot be written. For the
     other parameters see ``encode``.
 
-    ``meta`` of the result says where the features come from; ``meta["skipped"]`` lists [name, reason] of the items that
-    were left out, and ``meta["notes"]`` [name, note] of those that were read in an unusual way.
+    ``meta`` of the result says where the features come from; ``meta["skipped"]`` lists [name,
+    reason] of the items that were left out, and ``meta["notes"]`` [name, note] of those that were
+    read in an unusual way.
     """
-    output = check_output(output, inputs)
+    output = check_output(output)
     encoder = part_for(encoder, source)
     with cache_for(encoder, say) as cache:
         encoded = encode(source, encoder, skip_bad=skip_bad, cache=cache, progress=progress)
@@ -215,14 +265,16 @@ def as_feature_set(
         "source": source.title,
         "data sha256": encoded.data_hash,
         "torch": torch.__version__,
+        "encoder": encoder.name,
+        "weights sha256": encoder.weights,
+        "skipped": [list(remark) for remark in encoded.skipped],
     }
-    meta |= {"encoder": encoder.name, "weights sha256": encoder.weights}
-    meta["skipped"] = [list(remark) for remark in encoded.skipped]
     if encoded.notes:
         meta["notes"] = [list(remark) for remark in encoded.notes]
     if isinstance(encoder, ImageEncoder):
         meta["preprocess"] = encoder.preprocess.to_meta()
-    base_mean = encoder.base_mean if base_mean is None else base_mean
+    if base_mean is None:
+        base_mean = encoder.base_mean
     given = None if is_support is None else is_support[at]
     return FeatureSet(
         encoded.features, source.labels[at], source.class_names, base_mean, meta, is_support=given
@@ -247,26 +299,24 @@ def encode_items(
     *,
     skip_bad: bool = False,
     cache: FeatureCache | None = None,
-    progress: Progress = lambda n, encoded: None,
+    progress: EncodingProgress = lambda n, encoded: None,
 ) -> Items:
     """Encode a folder of pictures or a file of texts for ``manyway label``.
 
-    ``source`` is a path or what `open_for` returns. The items have names, labels if there are any, ``skipped`` (name
-    and reason of the items left out) and ``notes`` (sentences about items that were read in an unusual way).
+    ``source`` is a path or what `open_for` returns. The items have names, labels if there are any,
+    ``skipped`` (name and reason of the items left out) and ``notes`` (sentences about items that
+    were read in an unusual way).
     """
-    source = open_for(encoder, source) if isinstance(source, str | Path) else source
+    if isinstance(source, str | Path):
+        source = open_for(encoder, source)
     encoded = encode(source, encoder, skip_bad=skip_bad, cache=cache, progress=progress)
     labels = source.labels.tolist()
     refuse_lost_class(source, encoded)
-    classes = (
-        tuple(source.class_names[labels[row]] for row in encoded.rows)
-        if source.is_labelled
-        else None
-    )
-    called, notes = (
-        [source.names[row] for row in encoded.rows],
-        (*source.notes, *remarks((), encoded.notes)),
-    )
+    classes = None
+    if source.is_labelled:
+        classes = tuple(source.class_names[labels[row]] for row in encoded.rows)
+    called = [source.names[row] for row in encoded.rows]
+    notes = (*source.notes, *remarks((), encoded.notes))
     read = set(encoded.rows)
     damaged = [row for row in range(len(source)) if row not in read]
     left_out = range(len(source), len(source) + len(source.left_out))
@@ -275,9 +325,16 @@ def encode_items(
         name: [cells[row] for row in rows if row < len(cells)]
         for name, cells in source.carried.items()
     }
-    about = encoded.features, classes, called, encoder.base_mean
-    origin = None if source.origin is None else source.origin.take(rows)
-    items = Items(*about, skipped=encoded.skipped, notes=notes, carried=carried, origin=origin)
+    items = Items(
+        encoded.features,
+        classes,
+        called,
+        encoder.base_mean,
+        skipped=encoded.skipped,
+        notes=notes,
+        carried=carried,
+        origin=None if source.origin is None else source.origin.take(rows),
+    )
     if not isinstance(source, TextSource):
         return items
     # Texts are all encoded. Without a name, a text is called by itself.
@@ -285,7 +342,9 @@ def encode_items(
 
 
 def base_mean_from(path: str | Path, encoder: Encoder) -> Tensor:
-    """The mean feature [d] of base data: of a feature file, or of pictures or texts that are encoded now."""
+    """The mean feature [d] of base data: of a feature file,
+    or of pictures or texts that are encoded now.
+    """
     path = Path(path)
     if path.suffix in {".safetensors", ".npz"}:
         return FeatureSet.load(path).features.mean(0)
@@ -293,11 +352,10 @@ def base_mean_from(path: str | Path, encoder: Encoder) -> Tensor:
 
 
 def _encode_batch(encoder: Encoder, items: Sequence[Any]) -> Tensor:
-    features = (
-        encoder.encode(torch.stack(list(items)))
-        if isinstance(encoder, ImageEncoder)
-        else encoder.encode(items)
-    )
+    if isinstance(encoder, ImageEncoder):
+        features = encoder.encode(torch.stack(list(items)))
+    else:
+        features = encoder.encode(items)
     if not bool(torch.isfinite(features).all()):
         raise InputError(
             f"{encoder.name} gave features that are not finite; its weights or input are wrong."

@@ -1,4 +1,6 @@
-"""What an input holds: features, pictures or texts. It decides which encoder is needed where none is named."""
+"""What an input holds: features, pictures or texts.
+It decides which encoder is needed where none is named.
+"""
 
 import re
 from collections import Counter
@@ -12,7 +14,9 @@ from manyway.encoding.datasets.sources import FILMS, IMAGE_SUFFIXES, PATH_COLUMN
 from manyway.encoding.datasets.texts import is_tabbed, may_hold_texts
 from manyway.errors import InputError
 
-FEATURES, PICTURES, TEXTS = "features", "pictures", "texts"
+FEATURES = "features"
+PICTURES = "pictures"
+TEXTS = "texts"
 _LOOKED_AT = 1000  # files of a folder
 _SOUNDS = frozenset(
     {".aif", ".aiff", ".flac", ".m4a", ".mp3", ".ogg", ".opus", ".wac", ".wav", ".wma"}
@@ -31,8 +35,8 @@ def kind_of(path: Path, options: files.Options = files.AUTO, expected: str | Non
     Parameters
     ----------
     path : Path
-        A folder, an archive or a file. One that does not exist, or has an unknown ending, counts as features: their
-        reader says what is wrong.
+        A folder, an archive or a file. One that does not exist, or has an unknown ending, counts as
+        features: their reader says what is wrong.
     options : Options, optional
         What the user says about the columns of a table.
     expected : str, optional
@@ -66,7 +70,9 @@ def kind_of(path: Path, options: files.Options = files.AUTO, expected: str | Non
             f"{path} is a single picture; put the pictures into a folder and name the folder."
         )
     _refuse_films(path, {suffix})
-    return _kind_of_table(path, options, expected) if may_hold_texts(path) else FEATURES
+    if may_hold_texts(path):
+        return _kind_of_table(path, options, expected)
+    return FEATURES
 
 
 def likely_kind(path: Path, options: files.Options = files.AUTO) -> str | None:
@@ -90,13 +96,20 @@ def _kind_of_files(path: Path, names: Sequence[str]) -> str:
         return TEXTS
     if not names:
         raise InputError(
-            f"{path} is empty; it needs pictures (in one folder per class) or CLASS.txt files of texts."
+            f"{path} is empty; it needs pictures (in one folder per class) or CLASS.txt "
+            "files of texts."
         )
     if ".txt" in suffixes:
-        hint = "give one file per class (CLASS.txt, one text per line), or a table with the columns text and label"
+        hint = (
+            "give one file per class (CLASS.txt, one text per line), "
+            "or a table with the columns text and label"
+        )
         raise InputError(f"{path} holds text files in folders; {hint}.")
     _refuse_films(path, suffixes)
-    hint = "name a feature file, the tables of a classifier with `scores`, or an `encoder` to read them all the same"
+    hint = (
+        "name a feature file, the tables of a classifier with `scores`, "
+        "or an `encoder` to read them all the same"
+    )
     raise InputError(
         f"{path} holds no pictures that are known by their ending ({names[0]} is none); {hint}."
     )
@@ -105,7 +118,10 @@ def _kind_of_files(path: Path, names: Sequence[str]) -> str:
 def _refuse_films(path: Path, suffixes: Collection[str]) -> None:
     """Films and sounds need a step before."""
     if FILMS & set(suffixes):
-        frames = "save frames as pictures first, such as one per second: ffmpeg -i FILM -vf fps=1 FOLDER/%05d.jpg"
+        frames = (
+            "save frames as pictures first, such as one per second: "
+            "ffmpeg -i FILM -vf fps=1 FOLDER/%05d.jpg"
+        )
         raise InputError(f"{path} holds films; {frames}.")
     if _SOUNDS & set(suffixes):
         raise InputError(
@@ -161,13 +177,18 @@ def _kind_of_table(path: Path, options: files.Options, expected: str | None) -> 
         both = (
             f"texts (column '{names[text]}') and columns of numbers ({files.listed(measured, 3)})"
         )
-        hint = f"choose the texts with `text_column`, or leave '{names[text]}' out with `ignore_columns`"
+        hint = (
+            "choose the texts with `text_column`, "
+            f"or leave '{names[text]}' out with `ignore_columns`"
+        )
         raise InputError(f"{path} has {both}; {hint}.")
     return FEATURES if measured else TEXTS
 
 
 def _are_remarks(table: files.Table, at: int) -> bool:
-    """Whether texts are remarks, by the name of their column, or because some rows only have one."""
+    """Whether texts are remarks, by the name of their column,
+    or because some rows only have one.
+    """
     if _REMARKS.fullmatch(table.names[at].strip().casefold()):
         return True
     cells = table.sample(at)
@@ -176,14 +197,18 @@ def _are_remarks(table: files.Table, at: int) -> bool:
 
 
 def _are_sentences(table: files.Table, at: int) -> bool:
-    """Whether nearly every row has a text of some words: tickets, whatever numbers stand beside them."""
+    """Whether nearly every row has a text of some words:
+    tickets, whatever numbers stand beside them.
+    """
     cells = table.sample(at)
     filled = [cell for cell in cells if not files.missing(cell)]
     return len(filled) >= _NEARLY_ALL * len(cells) and files.words_in(table, at) >= _SENTENCE
 
 
 def _are_numbers(table: files.Table, at: int) -> bool:
-    """Whether there are numbers, or lists of them, and nothing else; those that identify or count rows are none."""
+    """Whether there are numbers, or lists of them, and nothing else;
+    those that identify or count rows are none.
+    """
     named = files.is_id(table.names[at]) or files.is_row_number(table.names[at])
     given = [cell for cell in table.sample(at) if cell is not None and cell != ""]
     return (

@@ -1,4 +1,5 @@
-"""Which languages texts are in: by their script, and by the small words and letters of a few languages.
+"""Which languages texts are in: by their script, and
+by the small words and letters of a few languages.
 
 No library is needed, and single words may be taken wrongly: it is enough to choose an encoder.
 """
@@ -15,10 +16,8 @@ ENGLISH = "English"
 _KNOWN = json.loads(
     (resources.files("manyway") / "encoding" / "languages.json").read_text(encoding="utf-8")
 )
-_SCRIPTS, _WORDS = (
-    _KNOWN["scripts"],
-    {name: words.split() for name, words in _KNOWN["words"].items()},
-)
+_SCRIPTS = _KNOWN["scripts"]
+_WORDS = {name: words.split() for name, words in _KNOWN["words"].items()}
 _OF = {
     word: {name for name in _WORDS if word in _WORDS[name]}
     for words in _WORDS.values()
@@ -44,4 +43,6 @@ def language(text: str) -> str:
         ):
             found[name] += 1
     del found[""]
-    return max(found, key=lambda name: (found[name], name == ENGLISH)) if found else ENGLISH
+    if found:
+        return max(found, key=lambda name: (found[name], name == ENGLISH))
+    return ENGLISH

@@ -1,4 +1,6 @@
-"""Whether there is a network to download weights from. It is asked before torch is imported, which takes seconds."""
+"""Whether there is a network to download weights from.
+It is asked before torch is imported, which takes seconds.
+"""
 
 import os
 import socket
@@ -11,12 +13,14 @@ from urllib.request import getproxies
 
 from manyway.errors import InputError, is_installed
 
-_HUB, _PATIENCE = "huggingface.co", 3  # where weights are, and seconds to wait for it
+_HUB = "huggingface.co"  # where weights are
+_PATIENCE = 3  # seconds to wait for it
 _FAMILIES = ("timm", "open_clip", "sentence-transformers")  # encoders that download weights
 
 
 def check_network(name: str) -> None:
-    """Let libraries use what they have downloaded before where no network answers; they would try for a minute.
+    """Let libraries use what they have downloaded before where no network answers;
+    they would try for a minute.
 
     ``name`` is an encoder, see ``open_encoder``. One that was not downloaded is an InputError.
     """
@@ -41,7 +45,8 @@ def check_network(name: str) -> None:
     )
     if not any(kept) and family != "open_clip":  # its weights have other names
         raise InputError(
-            f"There is no network to download the encoder {name} from; the default encoders need none."
+            f"There is no network to download the encoder {name} from; "
+            "the default encoders need none."
         )
     os.environ["HF_HUB_OFFLINE"] = "1"
     hub = sys.modules.get("huggingface_hub.constants")
@@ -50,7 +55,9 @@ def check_network(name: str) -> None:
 
 
 def _answers(host: str, port: int) -> bool:
-    """Whether a server answers soon. Names are looked up, and all its addresses are tried, within that time."""
+    """Whether a server answers soon. Names are looked up, and
+    all its addresses are tried, within that time.
+    """
     answered = list[bool]()
 
     def ask() -> None:

@@ -1,4 +1,5 @@
-"""Weights on disk: our own files (safetensors with metadata) and the public few-shot checkpoints (torch files).
+"""Weights on disk: our own files (safetensors with metadata) and the public few-shot
+checkpoints (torch files).
 
 No Python object is ever unpickled: torch files are read with ``weights_only=True``.
 """
@@ -38,7 +39,8 @@ class Checkpoint(NamedTuple):
             name = self.meta["backbone"]
             if not isinstance(name, str) or name not in BACKBONES:
                 raise InputError(
-                    f"{self.source} says that its backbone is {name!r}; {nearest(str(name), BACKBONES)}"
+                    f"{self.source} says that its backbone is {name!r}; "
+                    f"{nearest(str(name), BACKBONES)}"
                 )
             return name
         if "layer1.0.bn1.weight" in self.tensors and "layer4.0.conv1.weight" in self.tensors:
@@ -47,7 +49,8 @@ class Checkpoint(NamedTuple):
             return "wrn28-10"
         known = ", ".join(BACKBONES)
         raise InputError(
-            f"{self.source} is of no architecture known here ({known}); it holds {few(self.tensors)}."
+            f"{self.source} is of no architecture known here ({known}); "
+            f"it holds {few(self.tensors)}."
         )
 
 
@@ -121,7 +124,9 @@ def _read_torch(path: Path) -> dict[str, Tensor]:
 
 
 def network_from(checkpoint: Checkpoint, backbone: str | None = None) -> Backbone:
-    """Build the network of a checkpoint. Every weight must be present in its shape; the classifier may be missing."""
+    """Build the network of a checkpoint. Every weight must be present in its shape;
+    the classifier may be missing.
+    """
     backbone = backbone or checkpoint.backbone
     tensors = dict(checkpoint.tensors)
     head = next((name for name in HEADS if f"{name}.weight" in tensors), None)
@@ -137,7 +142,8 @@ def network_from(checkpoint: Checkpoint, backbone: str | None = None) -> Backbon
     ):
         if tensor is not None and not fits:
             raise InputError(
-                f"{name} in {checkpoint.source} has the shape {tuple(tensor.shape)}; no backbone has it."
+                f"{name} in {checkpoint.source} has the shape {tuple(tensor.shape)}; "
+                "no backbone has it."
             )
     n_classes = 1 if classifier is None else len(classifier)
     network = build(backbone, n_classes, 3 if stem is None else stem.shape[1])
@@ -193,7 +199,9 @@ def load_weights(
 def save_checkpoint(
     path: str | Path, tensors: Mapping[str, Tensor], meta: Mapping[str, Any]
 ) -> None:
-    """Write weights and metadata as one safetensors file, atomically. ``meta`` must name the ``backbone``."""
+    """Write weights and metadata as one safetensors file, atomically.
+    ``meta`` must name the ``backbone``.
+    """
     ready = {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
     # One entry, because safetensors writes several in a random order: the same network gives the same bytes.
     header = {FORMAT: json.dumps(dict(meta), sort_keys=True)}

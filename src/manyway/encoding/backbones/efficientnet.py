@@ -1,4 +1,6 @@
-"""EfficientNet-Lite2 with the weights and the network of two packages; changed only to run faster on a CPU."""
+"""EfficientNet-Lite2 with the weights and the network of two packages;
+changed only to run faster on a CPU.
+"""
 
 from collections.abc import Mapping
 from typing import Any
@@ -11,8 +13,8 @@ from torch.nn.utils.fusion import fuse_conv_bn_weights
 class EfficientNetFeatures(nn.Module):
     """Pooled features [n, 1280] of standardised pictures [n, 3, 260, 260].
 
-    Batch normalisation and padding are folded into the convolutions, which run with channels last: together more than
-    twice as fast on a CPU, with features that differ by rounding only.
+    Batch normalisation and padding are folded into the convolutions, which run with channels last:
+    together more than twice as fast on a CPU, with features that differ by rounding only.
 
     Parameters
     ----------
@@ -29,7 +31,8 @@ class EfficientNetFeatures(nn.Module):
         network.eval().requires_grad_(False)
         for part in (network, *network._blocks):
             # Each convolution has a batch normalisation of its own behind it, in the order of their definition.
-            inner, kinds = dict(part.named_children()), (nn.Conv2d, nn.BatchNorm2d)
+            inner = dict(part.named_children())
+            kinds = (nn.Conv2d, nn.BatchNorm2d)
             of_kinds = ([name for name in inner if isinstance(inner[name], kind)] for kind in kinds)
             for convolution, norm in zip(*of_kinds, strict=True):
                 _fold(part, convolution, norm)
@@ -37,10 +40,10 @@ class EfficientNetFeatures(nn.Module):
             if isinstance(layer, nn.ReLU6):
                 layer.inplace = True
             zeros = getattr(layer, "static_padding", None)
-            if (
-                isinstance(zeros, nn.ZeroPad2d) and len(set(zeros.padding)) == 1
-            ):  # a convolution adds them by itself
-                layer.padding, layer.static_padding = zeros.padding[:2], nn.Identity()
+            # a convolution adds them by itself
+            if isinstance(zeros, nn.ZeroPad2d) and len(set(zeros.padding)) == 1:
+                layer.padding = zeros.padding[:2]
+                layer.static_padding = nn.Identity()
         self.network = network.to(memory_format=torch.channels_last)
 
     def forward(self, images: Tensor) -> Tensor:
@@ -51,7 +54,8 @@ class EfficientNetFeatures(nn.Module):
 
 
 def _fold(part: nn.Module, convolution: str, norm: str) -> None:
-    conv, batch_norm = getattr(part, convolution), getattr(part, norm)
+    conv = getattr(part, convolution)
+    batch_norm = getattr(part, norm)
     seen = batch_norm.running_mean, batch_norm.running_var, batch_norm.eps
     learned = batch_norm.weight, batch_norm.bias
     conv.weight, conv.bias = fuse_conv_bn_weights(conv.weight, conv.bias, *seen, *learned)

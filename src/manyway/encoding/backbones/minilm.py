@@ -1,6 +1,7 @@
 """MiniLM: a BERT of six layers that embeds sentences, read from the files of ``all-MiniLM-L6-v2``.
 
-Written here in torch, because loading the ``transformers`` package takes longer than encoding hundreds of sentences.
+Written here in torch, because loading the ``transformers`` package takes longer than encoding
+hundreds of sentences.
 """
 
 from collections.abc import Mapping, Sequence
@@ -11,7 +12,9 @@ from torch import Tensor
 from torch.nn import functional as F
 
 MAX_TOKENS = 256  # as the model was trained; the end of a longer text is not read
-_HEADS, _EPS, _BATCH = 12, 1e-12, 64
+_HEADS = 12
+_EPS = 1e-12
+_BATCH = 64
 
 
 class MiniLM:
@@ -33,7 +36,9 @@ class MiniLM:
 
     @torch.inference_mode()
     def encode(self, texts: Sequence[str]) -> Tensor:
-        """Embeddings [n, d] of texts, computed in batches of similar length and returned on the CPU."""
+        """Embeddings [n, d] of texts, computed in batches of similar length and
+        returned on the CPU.
+        """
         order = sorted(range(len(texts)), key=lambda row: len(texts[row]))
         parts = []
         for start in range(0, len(order), _BATCH):
@@ -47,12 +52,15 @@ class MiniLM:
         return torch.cat(parts)[torch.tensor(order).argsort()].clone()
 
     def _embed(self, tokens: Tensor, mask: Tensor) -> Tensor:
-        """Embeddings [n, d] of texts as tokens [n, length]; ``mask`` [n, length] is 1 where a token is no padding."""
+        """Embeddings [n, d] of texts as tokens [n, length];
+        ``mask`` [n, length] is 1 where a token is no padding.
+        """
         names = ("word", "position", "token_type")
         words, positions, kinds = (
             self.tensors[f"embeddings.{name}_embeddings.weight"] for name in names
         )
-        tokens, mask = tokens.to(words.device), mask.to(words.device)
+        tokens = tokens.to(words.device)
+        mask = mask.to(words.device)
         # Every token is of kind 0: a text is one sentence.
         hidden = self._norm("embeddings", words[tokens] + (positions[: tokens.shape[1]] + kinds[0]))
         for i in range(self.n_layers):

@@ -1,12 +1,14 @@
 """Residual networks as used for few-shot learning, each with a linear classifier for base training.
 
-``BACKBONES`` is the table of names; ``build`` makes a network by name. The names of parameters are those of the public
-few-shot checkpoints:
+``BACKBONES`` is the table of names; ``build`` makes a network by name. The names of parameters are
+those of the public few-shot checkpoints:
 
 - ``ResNet``: ``conv1 bn1 layer1..4.{i}.conv1/bn1/conv2/bn2``, ``layer2..4.0.downsample.{0,1}``, ``fc``; a 3×3 stem and
-  no max-pool, for images of 28 to 96 pixels (He et al., Deep residual learning for image recognition, CVPR 2016);
+  no max-pool, for images of 28 to 96 pixels (He et al.,
+  Deep residual learning for image recognition, CVPR 2016);
 - ``WideResNet``: ``conv1 layer1..3.{i}.bn1/conv1/bn2/conv2/shortcut.0 bn1 linear``; as in these checkpoints, the second
-  convolution has the stride, and convolutions have biases (Zagoruyko and Komodakis, Wide residual networks, BMVC 2016).
+  convolution has the stride, and convolutions have biases (Zagoruyko and Komodakis,
+  Wide residual networks, BMVC 2016).
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -26,9 +28,8 @@ class Backbone(nn.Module):
     """Images [n, c, h, w] -> features [n, d] (``features``) -> class scores [n, k] (``forward``)."""
 
     n_features: int
-    head_name: (
-        str  # "fc" or "linear": the name of the classifier in the public checkpoints of this family
-    )
+    # "fc" or "linear": the name of the classifier in the public checkpoints of this family
+    head_name: str
 
     @property
     def n_outputs(self) -> int:
@@ -49,7 +50,9 @@ class Backbone(nn.Module):
         widths: Sequence[int],
         blocks: Sequence[int],
     ) -> None:
-        """Add ``layer1``, ``layer2``, … of so many blocks; each but the first halves the resolution."""
+        """Add ``layer1``, ``layer2``, … of so many blocks;
+        each but the first halves the resolution.
+        """
         before = first
         for number, (width, n_blocks) in enumerate(zip(widths, blocks, strict=True), start=1):
             sizes = [
@@ -58,7 +61,8 @@ class Backbone(nn.Module):
             ]
             self.add_module(f"layer{number}", nn.Sequential(*(block(*size) for size in sizes)))
             before = width
-        self.n_features, self.n_stages = before, len(widths)
+        self.n_features = before
+        self.n_stages = len(widths)
 
     def _through_stages(self, x: Tensor) -> Tensor:
         for number in range(1, self.n_stages + 1):
@@ -66,7 +70,9 @@ class Backbone(nn.Module):
         return x
 
     def _initialise(self) -> None:
-        """Normal weights of variance 2 / fan-out (He et al. 2015), which keep the scale of the signal in the depth."""
+        """Normal weights of variance 2 / fan-out (He et al.
+        2015), which keep the scale of the signal in the depth.
+        """
         for module in self.modules():
             if isinstance(module, nn.Conv2d):
                 nn.init.kaiming_normal_(module.weight, mode="fan_out", nonlinearity="relu")
@@ -75,12 +81,16 @@ class Backbone(nn.Module):
 
 
 class BasicBlock(nn.Module):
-    """Two 3×3 convolutions around a shortcut, which is a 1×1 convolution where the shape changes."""
+    """Two 3×3 convolutions around a shortcut,
+    which is a 1×1 convolution where the shape changes.
+    """
 
     def __init__(self, in_channels: int, width: int, stride: int) -> None:
         super().__init__()
-        self.conv1, self.bn1 = conv3x3(in_channels, width, stride), nn.BatchNorm2d(width)
-        self.conv2, self.bn2 = conv3x3(width, width), nn.BatchNorm2d(width)
+        self.conv1 = conv3x3(in_channels, width, stride)
+        self.bn1 = nn.BatchNorm2d(width)
+        self.conv2 = conv3x3(width, width)
+        self.bn2 = nn.BatchNorm2d(width)
         self.downsample: nn.Sequential | None = None
         if stride != 1 or in_channels != width:
             self.downsample = nn.Sequential(
@@ -94,7 +104,9 @@ class BasicBlock(nn.Module):
 
 
 def conv3x3(in_channels: int, out_channels: int, stride: int = 1) -> nn.Conv2d:
-    """A 3×3 convolution without bias, because batch normalisation follows; stride 1 keeps the size."""
+    """A 3×3 convolution without bias, because batch normalisation follows;
+    stride 1 keeps the size.
+    """
     return nn.Conv2d(in_channels, out_channels, 3, stride, padding=1, bias=False)
 
 
@@ -113,10 +125,8 @@ class ResNet(Backbone):
         stem_stride: int,
     ) -> None:
         super().__init__()
-        self.conv1, self.bn1 = (
-            conv3x3(in_channels, widths[0], stem_stride),
-            nn.BatchNorm2d(widths[0]),
-        )
+        self.conv1 = conv3x3(in_channels, widths[0], stem_stride)
+        self.bn1 = nn.BatchNorm2d(widths[0])
         self._add_stages(BasicBlock, widths[0], widths, blocks)
         self.fc = nn.Linear(self.n_features, n_classes)
         self._initialise()
@@ -126,15 +136,16 @@ class ResNet(Backbone):
 
 
 class PreActivationBlock(nn.Module):
-    """Normalisation, activation and convolution, twice; the shortcut starts from the input of the block."""
+    """Normalisation, activation and convolution, twice;
+    the shortcut starts from the input of the block.
+    """
 
     def __init__(self, in_channels: int, width: int, stride: int) -> None:
         super().__init__()
-        self.bn1, self.conv1 = (
-            nn.BatchNorm2d(in_channels),
-            nn.Conv2d(in_channels, width, 3, padding=1),
-        )
-        self.bn2, self.conv2 = nn.BatchNorm2d(width), nn.Conv2d(width, width, 3, stride, padding=1)
+        self.bn1 = nn.BatchNorm2d(in_channels)
+        self.conv1 = nn.Conv2d(in_channels, width, 3, padding=1)
+        self.bn2 = nn.BatchNorm2d(width)
+        self.conv2 = nn.Conv2d(width, width, 3, stride, padding=1)
         same_shape = stride == 1 and in_channels == width
         self.shortcut = nn.Sequential(
             *([] if same_shape else [nn.Conv2d(in_channels, width, 1, stride)])
@@ -174,7 +185,8 @@ BACKBONES: Mapping[str, Callable[[int, int], Backbone]] = {
 
 
 def build(name: str, n_classes: int, in_channels: int = 3, *, seed: int = 0) -> Backbone:
-    """Build a network with random weights, by its name in ``BACKBONES``. The global random generator is not changed.
+    """Build a network with random weights, by its name in ``BACKBONES``.
+    The global random generator is not changed.
 
     >>> build("resnet-small", n_classes=10, in_channels=1).n_features
     96
@@ -188,9 +200,11 @@ def build(name: str, n_classes: int, in_channels: int = 3, *, seed: int = 0) -> 
 def encode_images(
     network: Backbone, images: Tensor, preprocess: Preprocess, *, fast: bool = False
 ) -> Tensor:
-    """Features [n, d] of images [n, c, h, w] uint8 on their device, with the statistics of batch normalisation frozen.
+    """Features [n, d] of images [n, c, h, w] uint8 on their device,
+    with the statistics of batch normalisation frozen.
 
-    ``preprocess`` crops and standardises the images, ``batch`` at a time. ``fast`` computes in bfloat16 on a GPU.
+    ``preprocess`` crops and standardises the images, ``batch`` at a time.
+    ``fast`` computes in bfloat16 on a GPU.
     """
     network.eval()
     features = []
@@ -205,10 +219,16 @@ def encode_images(
 
 
 def memory_format(device: torch.device) -> torch.memory_format:
-    """Channels last on a GPU, where tensor cores need it; convolutions on a CPU are faster without it."""
-    return torch.channels_last if device.type == "cuda" else torch.contiguous_format
+    """Channels last on a GPU, where tensor cores need it;
+    convolutions on a CPU are faster without it.
+    """
+    if device.type == "cuda":
+        return torch.channels_last
+    return torch.contiguous_format
 
 
 def precision(device: torch.device, fast: bool = True) -> torch.autocast:
-    """bfloat16 on a GPU if ``fast``, where it costs no accuracy that training notices; else float32."""
+    """bfloat16 on a GPU if ``fast``, where it costs no accuracy that training
+    notices; else float32.
+    """
     return torch.autocast(device.type, dtype=torch.bfloat16, enabled=fast and device.type == "cuda")

@@ -15,15 +15,14 @@ from manyway.encoding.datasets.decode import read_picture
 from manyway.errors import InputError
 from manyway.files import is_table
 
-MAX_TOTAL = (
-    64 * 2**30
-)  # bytes when unpacked; the largest data set of the paper (tiered) is about 30 GB
+# bytes when unpacked; the largest data set of the paper (tiered) is about 30 GB
+MAX_TOTAL = 64 * 2**30
 MAX_FILE = 256 * 2**20  # bytes of one picture
-_BOXED, _CLOSE = (
-    480,
-    160,
-)  # pixels of a picture that is decoded for its box, and of one that shows the box closely
-MAX_RATIO = 200  # unpacked / packed; pictures are compressed already, so the ratio is near 1 (bitmaps: tens)
+# pixels of a picture that is decoded for its box, and of one that shows the box closely
+_BOXED = 480
+_CLOSE = 160
+# unpacked / packed; pictures are compressed already, so the ratio is near 1 (bitmaps: tens)
+MAX_RATIO = 200
 
 
 def open_zip(path: Path) -> tuple[list[str], Callable[..., bytes]]:
@@ -73,7 +72,9 @@ def open_zip(path: Path) -> tuple[list[str], Callable[..., bytes]]:
 
 
 def read_file(path: Path, most: int = MAX_FILE + 1) -> bytes:
-    """The content of a file, which may be as large as a picture in an archive, or its first bytes."""
+    """The content of a file, which may be as large as a picture in an archive,
+    or its first bytes.
+    """
     with path.open("rb") as file:
         data = file.read(most)
     if len(data) > MAX_FILE:
@@ -89,7 +90,9 @@ def refuse_escape(name: str, path: Path) -> None:
 
 
 def common_folder(names: Sequence[str]) -> str:
-    """The folders around the class folders (``images/`` in ``images/CLASS/1.jpg``), with the final slash."""
+    """The folders around the class folders (``images/`` in ``images/CLASS/1.jpg``),
+    with the final slash.
+    """
     shared = os.path.commonprefix([name.split("/")[:-2] for name in names])  # noqa: RUF071 (lists: folders)
     return "".join(f"{folder}/" for folder in shared)
 
@@ -157,7 +160,8 @@ def open_originals(path: str | Path) -> Originals:
 def _below(folder: Path, name: str) -> str:
     """The name of a picture in its folder; InputError if it leads out.
 
-    Classifiers write it from the root of the disk, or from above the folder: what ends with the folder is dropped.
+    Classifiers write it from the root of the disk, or from above the folder:
+    what ends with the folder is dropped.
     """
     parts = name.replace("\\", "/").split("/")
     tail = "/".join(parts[parts.index(folder.name) + 1 :]) if folder.name in parts[:-1] else name
@@ -168,10 +172,11 @@ def _below(folder: Path, name: str) -> str:
 
 
 def thumbnail(data: bytes, size: int, box: tuple[float, ...] | None = None) -> bytes:
-    """A picture as a JPEG file of at most ``size`` pixels on its longer side, turned as its orientation flag says.
+    """A picture as a JPEG file of at most ``size`` pixels on its longer side,
+    turned as its orientation flag says.
 
-    ``box`` is drawn: left, top, width and height in parts of the picture. A picture of up to 160 pixels shows the box
-    and as much around it: animals are often small.
+    ``box`` is drawn: left, top, width and height in parts of the picture. A picture of up to 160
+    pixels shows the box and as much around it: animals are often small.
     """
     from PIL import Image, ImageDraw
 
@@ -181,7 +186,8 @@ def thumbnail(data: bytes, size: int, box: tuple[float, ...] | None = None) -> b
         left, top, width, height = (part * picture.size[at % 2] for at, part in enumerate(box))
         corners = left, top, max(left, min(left + width, w - 1)), max(top, min(top + height, h - 1))
         reach = max(width, height, 16) if size <= _CLOSE else max(w, h)
-        pen, line = ImageDraw.Draw(picture), max(2, round(4 * min(reach, max(w, h) / 2) / size))
+        pen = ImageDraw.Draw(picture)
+        line = max(2, round(4 * min(reach, max(w, h) / 2) / size))
         for colour, wide in (("black", line + 1), ("yellow", line)):  # seen on dark and on light
             pen.rectangle(corners, outline=colour, width=wide)
         x, y, reach = map(round, (left + width / 2, top + height / 2, reach))

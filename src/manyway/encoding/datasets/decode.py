@@ -1,7 +1,9 @@
-"""Encoded pictures (JPEG, PNG, TIFF, WebP, ...) to 8-bit pixels, as an image viewer would show them.
+"""Encoded pictures (JPEG, PNG, TIFF, WebP, ...) to 8-bit pixels,
+as an image viewer would show them.
 
-Orientation flags are honoured and transparent parts are put on white. Samples of more than 8 bits are reduced to
-8 bits where the file says which value is white. Where it does not, the picture is refused.
+Orientation flags are honoured and transparent parts are put on white. Samples of more than
+8 bits are reduced to 8 bits where the file says which value is white. Where it does not,
+the picture is refused.
 """
 
 from __future__ import annotations
@@ -27,7 +29,10 @@ FIRST_FRAME = "only its first frame is used"
 _PLAIN_MODES = frozenset(
     {"1", "L", "P", "RGB", "RGBX", "CMYK", "YCbCr", "LA", "La", "PA", "RGBA", "RGBa"}
 )
-_BITS_PER_SAMPLE, _PHOTOMETRIC, _WHITE_IS_ZERO = 258, 262, 0  # TIFF tags
+# TIFF tags
+_BITS_PER_SAMPLE = 258
+_PHOTOMETRIC = 262
+_WHITE_IS_ZERO = 0
 
 
 def read_picture(
@@ -42,9 +47,9 @@ def read_picture(
     channels : {1, 3}
         Grey or RGB.
     at_least : int, optional
-        The picture is going to be reduced to this many pixels. A JPEG file whose sides are at least four times as long
-        is then decoded at a half, a quarter or an eighth of its size, which is several times as fast; both sides keep
-        at least twice this length.
+        The picture is going to be reduced to this many pixels. A JPEG file whose sides are at least
+        four times as long is then decoded at a half, a quarter or an eighth of its size, which is
+        several times as fast; both sides keep at least twice this length.
 
     Returns
     -------
@@ -93,7 +98,9 @@ def read_picture(
 
 @cache
 def require_pillow() -> None:
-    """An InputError that says what to install if pictures cannot be read at all; HEIC is read where it can be."""
+    """An InputError that says what to install if pictures cannot be read at all;
+    HEIC is read where it can be.
+    """
     optional("PIL.Image", "images", "Reading pictures")
     if is_installed("pillow_heif"):
         importlib.import_module("pillow_heif").register_heif_opener()
@@ -114,11 +121,15 @@ def _on_white(picture: Image.Image) -> Image.Image:
 
     if picture.mode not in _PLAIN_MODES:
         raise InputError(
-            f"its pixels are of the kind {picture.mode}, which is not supported; save it as 8-bit RGB"
+            f"its pixels are of the kind {picture.mode}, which is not supported; "
+            "save it as 8-bit RGB"
         )
     if not picture.has_transparency_data:
-        return picture if picture.mode in ("1", "L", "RGB") else picture.convert("RGB")
-    picture = picture.convert(picture.mode.upper()) if picture.mode in ("La", "RGBa") else picture
+        if picture.mode in ("1", "L", "RGB"):
+            return picture
+        return picture.convert("RGB")
+    if picture.mode in ("La", "RGBa"):
+        picture = picture.convert(picture.mode.upper())
     page = Image.new("RGBA", picture.size, "white")
     return Image.alpha_composite(page, picture.convert("RGBA")).convert("RGB")
 
@@ -129,7 +140,8 @@ def _eight_bits(picture: Image.Image, file: Image.Image) -> Image.Image:
 
     tags: Any = getattr(file, "tag_v2", {})
     values = np.asarray(picture)
-    lowest, highest = values.min(), values.max()
+    lowest = values.min()
+    highest = values.max()
     if picture.mode.startswith("I;16") or (file.format in ("PNG", "PPM") and picture.mode == "I"):
         bits = int(tags.get(_BITS_PER_SAMPLE, (16,))[0])
         pixels = (values >> (bits - 8)).astype(np.uint8)
@@ -142,11 +154,15 @@ def _eight_bits(picture: Image.Image, file: Image.Image) -> Image.Image:
     ):
         pixels = values.astype(np.uint8)
     else:
-        kind = f"{'floats' if picture.mode == 'F' else '32-bit integers'} from {lowest:g} to {highest:g}"
+        kind = (
+            f"{'floats' if picture.mode == 'F' else '32-bit integers'} from {lowest:g} to "
+            f"{highest:g}"
+        )
         raise InputError(
             f"its pixels are {kind}, not saying which value is white; save it with 8 or 16 bits"
         )
-    pixels = 255 - pixels if tags.get(_PHOTOMETRIC) == _WHITE_IS_ZERO else pixels
+    if tags.get(_PHOTOMETRIC) == _WHITE_IS_ZERO:
+        pixels = 255 - pixels
     transparent = picture.info.get("transparency")
     if isinstance(transparent, int):
         pixels[values == transparent] = 255
@@ -154,7 +170,10 @@ def _eight_bits(picture: Image.Image, file: Image.Image) -> Image.Image:
 
 
 def _reason(error: Exception) -> str:
-    name, message = type(error).__name__, " ".join(str(error).split()).rstrip(".")
+    name = type(error).__name__
+    message = " ".join(str(error).split()).rstrip(".")
     if name == "UnidentifiedImageError":  # its message holds the address of a Python object
         return "it is not a picture, or of a kind that Pillow cannot read"
-    return message if name == "DecompressionBombError" else f"it is damaged ({message or name})"
+    if name == "DecompressionBombError":
+        return message
+    return f"it is damaged ({message or name})"

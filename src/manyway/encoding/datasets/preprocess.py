@@ -1,4 +1,6 @@
-"""From a picture to the input of a network, as a value that is stored with the weights; and sets of pictures."""
+"""From a picture to the input of a network, as a value that is stored with the weights;
+and sets of pictures.
+"""
 
 from __future__ import annotations
 
@@ -17,22 +19,22 @@ from manyway.errors import InputError
 if TYPE_CHECKING:
     from PIL import Image
 
-IMAGENET_MEAN, IMAGENET_STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
+IMAGENET_MEAN = (0.485, 0.456, 0.406)
+IMAGENET_STD = (0.229, 0.224, 0.225)
 MAX_SIDE = 8192  # pixels; a larger input is a mistake, and would fill the memory
 T = TypeVar("T")
 Remarks = tuple[tuple[str, str], ...]  # (name of a picture, what there is to say about it), sorted
-_RESAMPLING = {
-    "bilinear": 2,
-    "bicubic": 3,
-}  # PIL.Image.Resampling, which is imported only where pictures are read
+# PIL.Image.Resampling, which is imported only where pictures are read
+_RESAMPLING = {"bilinear": 2, "bicubic": 3}
 
 
 @dataclass(frozen=True)
 class Preprocess:
     """How pictures become the input of a network.
 
-    The central square of a picture is resized to ``resize`` pixels and kept as bytes. At evaluation the central
-    ``crop`` pixels are taken and standardised; training crops at random. The defaults are the paper's evaluation.
+    The central square of a picture is resized to ``resize`` pixels and kept as bytes. At evaluation
+    the central ``crop`` pixels are taken and standardised; training crops at random. The defaults
+    are the paper's evaluation.
 
     Parameters
     ----------
@@ -41,7 +43,8 @@ class Preprocess:
     crop : int, default=84
         Side of the input of the network in pixels.
     mean, std : tuple of float
-        Mean and standard deviation per channel of intensities in [0, 1]; one value for grey, three for RGB.
+        Mean and standard deviation per channel of intensities in [0, 1];
+        one value for grey, three for RGB.
     interpolation : {"bilinear", "bicubic"}
 
     Examples
@@ -58,7 +61,9 @@ class Preprocess:
 
     @staticmethod
     def for_size(size: int, channels: int) -> Preprocess:
-        """Photographs get the margin of the paper (96 for 84); drawings (one channel) fill their frame and get none."""
+        """Photographs get the margin of the paper (96 for 84);
+        drawings (one channel) fill their frame and get none.
+        """
         if channels == 3:
             return Preprocess(resize=round(size * 96 / 84), crop=size)
         return Preprocess(resize=size, crop=size, mean=(0.5,), std=(0.5,))
@@ -71,11 +76,13 @@ class Preprocess:
     def __post_init__(self) -> None:
         if not 1 <= self.crop <= self.resize <= MAX_SIDE:
             raise InputError(
-                f"resize is {self.resize} and crop {self.crop}; needed: 1 ≤ crop ≤ resize ≤ {MAX_SIDE}."
+                f"resize is {self.resize} and crop {self.crop}; needed: "
+                f"1 ≤ crop ≤ resize ≤ {MAX_SIDE}."
             )
         if len(self.mean) not in (1, 3) or len(self.std) != len(self.mean):
             raise InputError(
-                f"mean {self.mean} and std {self.std} must have one value per channel: one or three each."
+                f"mean {self.mean} and std {self.std} must have one value per channel: "
+                "one or three each."
             )
         if not all(map(math.isfinite, self.mean)) or not all(
             0 < value < math.inf for value in self.std
@@ -83,7 +90,8 @@ class Preprocess:
             raise InputError(f"mean {self.mean} must be finite and std {self.std} positive.")
         if self.interpolation not in _RESAMPLING:
             raise InputError(
-                f"There is no interpolation '{self.interpolation}'; choose {' or '.join(_RESAMPLING)}."
+                f"There is no interpolation '{self.interpolation}'; "
+                f"choose {' or '.join(_RESAMPLING)}."
             )
 
     def to_meta(self) -> dict[str, Any]:
@@ -103,21 +111,30 @@ class Preprocess:
         """Pixels [c, resize, resize] uint8 of the central square of a picture in mode L or RGB."""
         # The square is cut out while resizing: as resizing first and cutting then, borders aside, with less work.
         side = min(picture.size)
-        left, top = (picture.width - side) / 2, (picture.height - side) / 2
-        size, square = (self.resize, self.resize), (left, top, left + side, top + side)
+        left = (picture.width - side) / 2
+        top = (picture.height - side) / 2
+        size = (self.resize, self.resize)
+        square = (left, top, left + side, top + side)
         pixels = torch.from_numpy(
             np.array(picture.resize(size, _RESAMPLING[self.interpolation], box=square))
         )
-        return pixels.unsqueeze(0) if pixels.ndim == 2 else pixels.permute(2, 0, 1).contiguous()
+        if pixels.ndim == 2:
+            return pixels.unsqueeze(0)
+        return pixels.permute(2, 0, 1).contiguous()
 
     def standardise(self, images: Tensor) -> Tensor:
-        """The input [n, c, crop, crop] of the network at evaluation, from stored pictures [n, c, h, w] uint8."""
-        top, left = (images.shape[2] - self.crop) // 2, (images.shape[3] - self.crop) // 2
+        """The input [n, c, crop, crop] of the network at evaluation,
+        from stored pictures [n, c, h, w] uint8.
+        """
+        top = (images.shape[2] - self.crop) // 2
+        left = (images.shape[3] - self.crop) // 2
         central = images[:, :, top : top + self.crop, left : left + self.crop]
         return self.normalise(central.float().div(255))
 
     def normalise(self, images: Tensor) -> Tensor:
-        """Intensities in [0, 1], minus the mean and divided by the standard deviation of their channel."""
+        """Intensities in [0, 1], minus the mean and divided by the standard
+        deviation of their channel.
+        """
         # Made on the host and copied without blocking: torch.tensor(..., device="cuda") would wait for the GPU.
         usual = torch.tensor([self.mean, self.std]).to(images.device, non_blocking=True)
         mean, std = usual.view(2, 1, -1, 1, 1).unbind()
@@ -125,7 +142,8 @@ class Preprocess:
 
 
 def from_metadata(kind: type[T], data: Any, name: str) -> T:
-    """A value of a type (for example a dataclass) from plain data; data of another form is an InputError.
+    """A value of a type (for example a dataclass) from plain data;
+    data of another form is an InputError.
 
     >>> from_metadata(list[int], [1, "x"], "sizes")  # doctest: +ELLIPSIS
     Traceback (most recent call last):

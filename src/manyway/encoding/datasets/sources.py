@@ -40,8 +40,8 @@ _OF_STORAGE = "@eaDir"  # the folder of thumbnails on a Synology
 _BAD_SHARE = 0.1  # of pictures that cannot be read: more are a mistake
 _MEND = "mend or remove such files, or leave them out with `skip_bad`"
 T = TypeVar("T")
-Read = Callable[..., bytes]  # the bytes of a picture, or so many of them
-Progress = Callable[[int], None]  # is told how many more pictures are read
+ReadBytes = Callable[..., bytes]  # the bytes of a picture, or so many of them
+PictureProgress = Callable[[int], None]  # is told how many more pictures are read
 Pixels = np.ndarray[Any, np.dtype[np.uint8]]
 UNLABELLED = "unlabelled"  # the one class of pictures that come without class folders
 PATH_COLUMNS = ("filename", "path", "file", "image")
@@ -54,7 +54,8 @@ class Source:
     Attributes
     ----------
     names : tuple of str
-        [n] where they are: paths of pictures inside the source, numbers of lines or rows of texts in their file.
+        [n] where they are: paths of pictures inside the source,
+        numbers of lines or rows of texts in their file.
     labels : Tensor
         [n] int64, from 0 to k - 1.
     class_names : tuple of str
@@ -97,10 +98,9 @@ class Source:
 class ImageSource(Source):
     """Pictures by name; ``read(i)`` returns the bytes of picture i, ``read(i, n)`` its first n."""
 
-    read: Read
-    is_support: Tensor | None = (
-        None  # [n] bool, marks pictures that are given as labelled examples (iNat)
-    )
+    read: ReadBytes
+    # [n] bool, marks pictures that are given as labelled examples (iNat)
+    is_support: Tensor | None = None
 
 
 def open_source(
@@ -115,15 +115,16 @@ def open_source(
     Parameters
     ----------
     path : path-like
-        A folder with one folder per class (or with pictures and no folders: one class, ``unlabelled``), a zip archive
-        of such a folder, or a table with a picture and a label per row.
+        A folder with one folder per class (or with pictures and no folders: one
+        class, ``unlabelled``), a zip archive of such a folder, or a table with a
+        picture and a label per row.
     root : path-like, optional
         The folder of the pictures of a table; by default the folder that holds the file.
     options : Options, optional
         Which column of a table is the label.
     need_labels : bool, default=True
-        Whether folders beside loose files, and empty folders, are an InputError. If labels are not needed, the pictures
-        of such a folder have none, and empty folders are ignored.
+        Whether folders beside loose files, and empty folders, are an InputError. If labels are not
+        needed, the pictures of such a folder have none, and empty folders are ignored.
 
     Returns
     -------
@@ -140,7 +141,9 @@ def open_source(
 
 
 def folder_source(folder: Path, need_labels: bool = True) -> ImageSource:
-    """``folder/CLASS/*.jpg``: class names are folder names. Pictures without class folders have no labels."""
+    """``folder/CLASS/*.jpg``: class names are folder names.
+    Pictures without class folders have no labels.
+    """
     found = list(walk(folder))
     folders = [name[:-1] for name in found if name.find("/") == len(name) - 1]
     names = sorted(name for name in found if name[-1] != "/")
@@ -166,19 +169,22 @@ def list_files(folder: Path) -> list[str]:
 
 
 def walk(folder: Path) -> Iterator[str]:
-    """Files and folders below a folder, as relative paths with forward slashes, and one at the end of folders.
+    """Files and folders below a folder, as relative paths with forward slashes, and
+    one at the end of folders.
 
-    Hidden ones are left out. Links to folders are followed, each folder once. A link to a folder that it lies in is an
-    InputError. No file is looked at: on a slow disk that takes long.
+    Hidden ones are left out. Links to folders are followed, each folder once. A link to a folder
+    that it lies in is an InputError. No file is looked at: on a slow disk that takes long.
     """
-    folders, links, seen = [""], list[str](), set[tuple[int, int]]()
+    folders = [""]
+    links = list[str]()
+    seen = set[tuple[int, int]]()
     try:
         while folders or links:
             linked = not folders
-            at = (
-                links.pop(0) if linked else folders.pop()
-            )  # links last: a folder counts under its own name
-            place, status = folder / at, os.stat(folder / at)
+            # links last: a folder counts under its own name
+            at = links.pop(0) if linked else folders.pop()
+            place = folder / at
+            status = os.stat(folder / at)
             if linked and place.parent.resolve().is_relative_to(place.resolve()):
                 raise InputError(f"{place} is a link to a folder that it lies in; remove the link.")
             if (status.st_dev, status.st_ino) in seen:
@@ -202,7 +208,7 @@ def walk(folder: Path) -> Iterator[str]:
 
 
 def _labelled_by_folder(
-    names: Sequence[str], folders: Sequence[str], read: Read, title: str, need_labels: bool
+    names: Sequence[str], folders: Sequence[str], read: ReadBytes, title: str, need_labels: bool
 ) -> ImageSource:
     pictures = tuple(IMAGE_SUFFIXES)
     suffixes = {
@@ -212,7 +218,8 @@ def _labelled_by_folder(
     }
     # Where no name ends like a picture, the contents decide.
     others = {name for name, suffix in suffixes.items() if suffix and suffix not in IMAGE_SUFFIXES}
-    others = others if len(others) < len(names) else set()
+    if len(others) >= len(names):
+        others = set()
     kept = [
         name
         for name in names
@@ -236,9 +243,11 @@ def _labelled_by_folder(
         )
     shown = sorted(name for name in others if name.rpartition("/")[2].lower() not in _OF_THE_SYSTEM)
     left_out = tuple((name, _what_is(suffixes[name])) for name in shown)
-    notes, inner = list[str](), sorted({name.split("/")[1] for name in kept if name.count("/") > 1})
+    notes = list[str]()
+    inner = sorted({name.split("/")[1] for name in kept if name.count("/") > 1})
     if need_labels and len(inner) > 1 and all(name.count("/") > 1 for name in kept):
-        outer, those = files.listed(sorted(set(classes)), 3), files.listed(inner, 3)
+        outer = files.listed(sorted(set(classes)), 3)
+        those = files.listed(inner, 3)
         notes.append(
             f"the classes of {title} are its outer folders ({outer}), not those in them ({those})"
         )
@@ -249,18 +258,22 @@ def _what_is(suffix: str) -> str:
     """What a file beside the pictures is."""
     if suffix in FILMS:
         return "it is a film; save single frames of it as pictures"
-    return "it is a raw file; save it as JPEG" if suffix in _RAW else "it is no picture"
+    if suffix in _RAW:
+        return "it is a raw file; save it as JPEG"
+    return "it is no picture"
 
 
 def from_names(
     names: Sequence[str],
     classes: Sequence[str],
-    read: Read,
+    read: ReadBytes,
     title: str,
     order: Sequence[str] = (),
     **more: Any,
 ) -> ImageSource:
-    """A source from one class name per picture; classes are numbered in ``order`` (by default sorted)."""
+    """A source from one class name per picture;
+    classes are numbered in ``order`` (by default sorted).
+    """
     frozen = tuple(names)
     return ImageSource(
         frozen, *numbered(classes, title, order), title, lambda i, *n: read(frozen[i], *n), **more
@@ -272,7 +285,8 @@ def numbered(
 ) -> tuple[Tensor, tuple[str, ...]]:
     """Labels [n] and names of the classes, which are numbered in ``order`` (by default sorted).
 
-    Classes that differ only in case or Unicode form are refused: on some disks they are one folder, else a slip.
+    Classes that differ only in case or Unicode form are refused:
+    on some disks they are one folder, else a slip.
     """
     class_names = tuple(order or sorted(set(classes)))
     seen: dict[str, str] = {}
@@ -290,10 +304,11 @@ def numbered(
 def read_list(
     path: Path, options: files.Options = files.AUTO, *, need_labels: bool = True
 ) -> tuple[list[str], Sequence[str], files.Table, list[int]]:
-    """The pictures and labels of a table, the table, and its other columns; no labels where none are needed.
+    """The pictures and labels of a table, the table, and its other columns;
+    no labels where none are needed.
 
-    A first row whose first cell ends like a picture is no header. The published loader always drops the first row, and
-    so loses the first picture of files without a header.
+    A first row whose first cell ends like a picture is no header. The published loader always drops
+    the first row, and so loses the first picture of files without a header.
     """
 
     def is_header(first: Sequence[str]) -> bool:
@@ -312,9 +327,8 @@ def read_list(
     pictures, labels = table.values([at_path, at_label if need_labels else None])
     if not pictures:
         raise InputError(f"{path} lists no pictures.")
-    names = [
-        str(cell).strip().replace("\\", "/") for cell in pictures
-    ]  # lists are written on Windows too
+    # lists are written on Windows too
+    names = [str(cell).strip().replace("\\", "/") for cell in pictures]
     classes = map(str, files.clean_labels(path, labels, table.place)) if need_labels else ()
     return names, tuple(classes), table, others
 
@@ -332,7 +346,8 @@ def list_source(
         refuse_escape(name, path)
     if not any(os.path.isfile(folder / name) for name in names):
         raise InputError(
-            f"{path} lists {names[0]}, which is not in {folder}; paths begin at the folder of the list."
+            f"{path} lists {names[0]}, which is not in {folder}; "
+            "paths begin at the folder of the list."
         )
     labels = labels or [UNLABELLED] * len(names)
     carried = dict(zip((table.names[at] for at in others), table.values(others), strict=True))
@@ -370,7 +385,8 @@ class Decoded(NamedTuple):
 def check_pictures(source: ImageSource, *, skip_bad: bool = False) -> None:
     """Look at the start of every picture, before work on the first one begins.
 
-    Pictures that cannot be read are left out later, unless they are many: that is an InputError unless ``skip_bad``.
+    Pictures that cannot be read are left out later, unless they are many:
+    that is an InputError unless ``skip_bad``.
     """
     require_pillow()
 
@@ -399,7 +415,8 @@ def decode_rows(
 ) -> Decoded:
     """Decode pictures in threads. One that cannot be used is an InputError unless ``skip_bad``.
 
-    ``wanted`` is called with the row and the bytes of each picture; where it says no, the picture is not decoded.
+    ``wanted`` is called with the row and the bytes of each picture;
+    where it says no, the picture is not decoded.
     """
     require_pillow()
     skipped: dict[str, str] = {}
@@ -412,11 +429,10 @@ def decode_rows(
                 return None
             picture, note = read_picture(data, preprocess.channels, preprocess.resize)
         except (OSError, InputError) as error:
-            why = (
-                f"it cannot be read ({error.strerror or error})"
-                if isinstance(error, OSError)
-                else str(error)
-            )
+            if isinstance(error, OSError):
+                why = f"it cannot be read ({error.strerror or error})"
+            else:
+                why = str(error)
             skipped[source.names[i]] = why
             return None
         if note:
@@ -445,7 +461,7 @@ def load_images(
     preprocess: Preprocess,
     *,
     skip_bad: bool = False,
-    progress: Progress = lambda n: None,
+    progress: PictureProgress = lambda n: None,
 ) -> ImageSet:
     """Decode every picture of a source once.
 
@@ -464,7 +480,8 @@ def load_images(
         The pictures that could be decoded.
     """
     images: dict[int, Tensor] = {}  # by row
-    skipped, notes = list[tuple[str, str]](), list[tuple[str, str]]()
+    skipped = list[tuple[str, str]]()
+    notes = list[tuple[str, str]]()
     for start in range(0, len(source), 512):
         rows = range(start, min(start + 512, len(source)))
         decoded = decode_rows(source, rows, preprocess, skip_bad=skip_bad)
@@ -487,7 +504,9 @@ def load_images(
 def array_source(
     images: Pixels, labels: Tensor, class_names: Sequence[str], title: str
 ) -> ImageSource:
-    """A source of pictures [n, h, w] in memory. They are read as grey PGM files, so that all later code is shared."""
+    """A source of pictures [n, h, w] in memory.
+    They are read as grey PGM files, so that all later code is shared.
+    """
     numbers = [str(i) for i in range(len(images))]
     return ImageSource(
         tuple(numbers), labels, tuple(class_names), title, lambda i: grey_file(images[i])
