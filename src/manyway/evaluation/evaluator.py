@@ -323,7 +323,8 @@ def _measured(names: Iterable[str], spec: TaskSpec, scorer: str | None) -> list[
             )
         if scorer is not None and metric.of_probability:
             raise InputError(
-                f"The metric {name} needs a probability, and the scorer {scorer} has none; leave it out."
+                f"The metric {name} needs a probability, and the scorer {scorer} has none; "
+                "leave it out."
             )
     if scorer is not None:
         get_scorer(scorer)
@@ -347,7 +348,8 @@ def _solver(
     if callable(method) and not isinstance(method, type):
         return method, getattr(method, "__name__", "the function")
     raise InputError(
-        f"The method is {shown(method)}; give a name, a function or an estimator object with fit and predict."
+        f"The method is {shown(method)}; give a name, "
+        "a function or an estimator object with fit and predict."
     )
 
 

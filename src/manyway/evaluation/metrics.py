@@ -41,7 +41,7 @@ Measure = Callable[["Solution", "Tasks"], "Tensor"]
 Over = Callable[[Values, Count], Interval]
 
 
-class Summary(NamedTuple):
+class MetricSummary(NamedTuple):
     """One number about all tasks, and how to show it."""
 
     title: str
@@ -59,7 +59,7 @@ class Metric(NamedTuple):
 
     name: str
     measure: Measure
-    summaries: Mapping[str, Summary]  # part -> summary; the part "" is the metric itself
+    summaries: Mapping[str, MetricSummary]  # part -> summary; the part "" is the metric itself
     summed: bool = False
     may_be_undefined: bool = False  # NaN where a task has no value
     # needs the probability that a query is unknown; a score of another scale will not do
@@ -71,11 +71,13 @@ class Metric(NamedTuple):
         """What is kept of the values of tasks start, start + 1, …:
         all of them, or their sums in groups of tasks.
         """
-        values = sum_groups(values, start) if self.summed else values
+        if self.summed:
+            values = sum_groups(values, start)
         if values.dtype.kind != "i":
             # six digits are more than any interval is wide
             values = values.astype(np.float64).round(6)
-            values = np.where(np.isnan(values), None, values) if self.may_be_undefined else values  # type: ignore[call-overload]
+            if self.may_be_undefined:
+                values = np.where(np.isnan(values), None, values)  # type: ignore[call-overload]
         return list(values.tolist())
 
     def loaded(self, stored: Any) -> Values:
@@ -84,9 +86,9 @@ class Metric(NamedTuple):
 
     def join(self, first: list[Any], second: list[Any]) -> list[Any]:
         """What is kept of two stretches of tasks, the second after the first."""
-        return (
-            (np.asarray(first) + np.asarray(second)).tolist() if self.summed else [*first, *second]
-        )
+        if self.summed:
+            return (np.asarray(first) + np.asarray(second)).tolist()
+        return [*first, *second]
 
     def in_streams(self, values: Values, n_batches: int) -> Values:
         """One value per stream from one per batch."""
@@ -94,7 +96,7 @@ class Metric(NamedTuple):
         return np.asarray(values.sum(1) if self.over_batches == "sum" else values.mean(1))
 
 
-def find_summary(name: str) -> tuple[Metric, Summary]:
+def find_summary(name: str) -> tuple[Metric, MetricSummary]:
     """The metric and the summary of a name such as ``n_present.within``."""
     metric, _, part = name.partition(".")
     if metric not in METRICS or part not in METRICS[metric].summaries:
@@ -148,11 +150,9 @@ def truth_of(tasks: Tasks) -> Tensor:
 
 def unknown_score(solution: Solution) -> Tensor:
     """[t, q] the higher, the more likely is the query unknown."""
-    return (
-        solution.unknown.double()
-        if solution.unknown is not None
-        else 1 - solution.probabilities.amax(-1).double()
-    )
+    if solution.unknown is not None:
+        return solution.unknown.double()
+    return 1 - solution.probabilities.amax(-1).double()
 
 
 def said_unknown(solution: Solution) -> Tensor:
@@ -207,7 +207,8 @@ def whole_accuracy(solution: Solution, tasks: Tasks, said: Tensor | None = None)
     their class, or unknown where that is ``said`` [t, q].
     """
     truth = truth_of(tasks)
-    said = said_unknown(solution) if said is None else said
+    if said is None:
+        said = said_unknown(solution)
     right = (said & (truth < 0)) | (~said & (solution.probabilities.argmax(-1) == truth))
     return right.double().mean(1)
 
@@ -389,9 +390,10 @@ def _calibration_error(values: Values, n_query: Count) -> Interval:
     used = [group for group in groups if group[:, 0].any()]
     if not used:
         return interval([])
-    n_tasks = (
-        round(float(groups[..., 0].sum()) / n_query) if isinstance(n_query, int) else len(n_query)
-    )
+    if isinstance(n_query, int):
+        n_tasks = round(float(groups[..., 0].sum()) / n_query)
+    else:
+        n_tasks = len(n_query)
     return jackknife(used, error, n_tasks)
 
 
@@ -413,6 +415,32 @@ def _false(values: Values, n_query: Count) -> Interval:
     return interval((values[:, 0] - values[:, 1]) / np.maximum(values[:, 0], 1))
 
 
+def _n_correct(solution: Solution, tasks: Tasks) -> Tensor:
+    """[t] the number of known queries that are labelled rightly."""
+    return _hits(solution, tasks).sum(1)
+
+
+def _n_known(solution: Solution, tasks: Tasks) -> Tensor:
+    """[t] the number of known queries."""
+    return (truth_of(tasks) >= 0).sum(1)
+
+
+def _miscount(values: Values, n_query: Count) -> Interval:
+    """How far the estimated number of classes is from the true one."""
+    estimate, _, truth = values.T
+    return interval(np.abs(estimate - truth))
+
+
+def _f1(values: Values, n_query: Count) -> Interval:
+    n_listed, n_right, n_present = values.T
+    return interval(2 * n_right / (n_listed + n_present))
+
+
+def _recall(values: Values, n_query: Count) -> Interval:
+    _, n_right, n_present = values.T
+    return _mean(n_right / n_present, n_query)
+
+
 def _single(
     name: str,
     measure: Measure,
@@ -423,52 +451,100 @@ def _single(
     **how: Any,
 ) -> Metric:
     """A metric with one summary."""
-    return Metric(name, measure, {"": Summary(title, of, percent, best)}, **how)
+    return Metric(name, measure, {"": MetricSummary(title, of, percent, best)}, **how)
 
 
 _SUMS: dict[str, Any] = {"summed": True, "over_batches": "sum"}
 _OF_UNKNOWN: dict[str, Any] = {"may_be_undefined": True, "of_probability": True}
 _ALL = (
-    _single("accuracy", lambda solution, tasks: _hits(solution, tasks).sum(1), "accuracy", "high", accuracy,
-            over_batches="sum"),
+    _single("accuracy", _n_correct, "accuracy", "high", accuracy, over_batches="sum"),
     _single("calibration", _calibration, "calibration error", "low", _calibration_error, **_SUMS),
     _single("confidence", _confidence, "mean confidence"),
-    Metric("n_present", _n_present, over_batches=None, summaries={
-        "": Summary("error in the number of classes", lambda v, q: interval(np.abs(v[:, 0] - v[:, 2])), best="low"),
-        "estimate": Summary("estimated number of classes", _column(0)),
-        "truth": Summary("number of classes", _column(2)),
-        "within": Summary("number of classes within 2 sd", _within, percent=True, best="high"),
-    }),
-    Metric("listed", _listed, over_batches=None, summaries={
-        "": Summary("F1 of the listed classes", lambda v, q: interval(2 * v[:, 1] / (v[:, 0] + v[:, 2])), True, "high"),
-        "false": Summary("listed classes that are absent", _false, percent=True, best="low"),
-        "found": Summary("classes that are listed", lambda v, q: _mean(v[:, 1] / v[:, 2], q), True, "high"),
-    }),
-    Metric("choice", _choice, may_be_undefined=True, summaries={
-        "power": Summary("power of features", _column(0)),
-        "shortening": Summary("shortening of rows", _column(1)),
-        "metric": Summary("a learned metric", _column(2), percent=True),
-    }),
+    Metric(
+        "n_present",
+        _n_present,
+        over_batches=None,
+        summaries={
+            "": MetricSummary("error in the number of classes", _miscount, best="low"),
+            "estimate": MetricSummary("estimated number of classes", _column(0)),
+            "truth": MetricSummary("number of classes", _column(2)),
+            "within": MetricSummary(
+                "number of classes within 2 sd", _within, percent=True, best="high"
+            ),
+        },
+    ),
+    Metric(
+        "listed",
+        _listed,
+        over_batches=None,
+        summaries={
+            "": MetricSummary("F1 of the listed classes", _f1, percent=True, best="high"),
+            "false": MetricSummary(
+                "listed classes that are absent", _false, percent=True, best="low"
+            ),
+            "found": MetricSummary("classes that are listed", _recall, percent=True, best="high"),
+        },
+    ),
+    Metric(
+        "choice",
+        _choice,
+        may_be_undefined=True,
+        summaries={
+            "power": MetricSummary("power of features", _column(0)),
+            "shortening": MetricSummary("shortening of rows", _column(1)),
+            "metric": MetricSummary("a learned metric", _column(2), percent=True),
+        },
+    ),
     _single("proportions", _proportions, "error of proportions", "low"),
     _single("presence", _presence, "Brier score of presence", "low", percent=False),
-    _single("n_query", lambda solution, tasks: (truth_of(tasks) >= 0).sum(1), "number of known queries", percent=False,
-            over_batches="sum"),
+    _single("n_query", _n_known, "number of known queries", percent=False, over_batches="sum"),
     _single("auroc", auroc, "AUROC of unknown queries", "high", may_be_undefined=True),
     _single("fpr95", fpr_at_95, "FPR at 95 % TPR of unknown queries", "low", may_be_undefined=True),
     _single("oscr", oscr, "OSCR", "high", may_be_undefined=True),
-    _single("whole_accuracy", whole_accuracy, "accuracy on all queries, unknown ones included", "high",
-            of_probability=True),
-    _single("ordered_accuracy", ordered_accuracy, "accuracy on all queries, true number of unknown ones", "high"),
-    Metric("rejected", rejected, **_OF_UNKNOWN, summaries={
-        "": Summary("known queries answered as unknown", _column(0), percent=True, best="low"),
-        "unknown": Summary("unknown queries answered as unknown", _column(1), percent=True, best="high"),
-    }),
-    _single("unknown_calibration", _unknown_calibration, "calibration error of the unknown probability", "low",
-            _calibration_error, of_probability=True, **_SUMS),
-    Metric("unknown_groups", unknown_groups, **_OF_UNKNOWN, summaries={
-        "": Summary("adjusted Rand index of unknown queries", _column(0), best="high"),
-        "found": Summary("number of unknown groups", _column(1)),
-        "truth": Summary("number of unknown classes", _column(2)),
-    }),
-)  # fmt: skip
+    _single(
+        "whole_accuracy",
+        whole_accuracy,
+        "accuracy on all queries, unknown ones included",
+        "high",
+        of_probability=True,
+    ),
+    _single(
+        "ordered_accuracy",
+        ordered_accuracy,
+        "accuracy on all queries, true number of unknown ones",
+        "high",
+    ),
+    Metric(
+        "rejected",
+        rejected,
+        **_OF_UNKNOWN,
+        summaries={
+            "": MetricSummary(
+                "known queries answered as unknown", _column(0), percent=True, best="low"
+            ),
+            "unknown": MetricSummary(
+                "unknown queries answered as unknown", _column(1), percent=True, best="high"
+            ),
+        },
+    ),
+    _single(
+        "unknown_calibration",
+        _unknown_calibration,
+        "calibration error of the unknown probability",
+        "low",
+        _calibration_error,
+        of_probability=True,
+        **_SUMS,
+    ),
+    Metric(
+        "unknown_groups",
+        unknown_groups,
+        **_OF_UNKNOWN,
+        summaries={
+            "": MetricSummary("adjusted Rand index of unknown queries", _column(0), best="high"),
+            "found": MetricSummary("number of unknown groups", _column(1)),
+            "truth": MetricSummary("number of unknown classes", _column(2)),
+        },
+    ),
+)
 METRICS: Mapping[str, Metric] = {metric.name: metric for metric in _ALL}

@@ -26,7 +26,7 @@ class Reply(NamedTuple):
     make_scores: Callable[[], Tensor]
 
 
-Answer = Callable[[Tensor], Reply]  # from labels [t, q], -1 where they are not known
+Respond = Callable[[Tensor], Reply]  # from labels [t, q], -1 where they are not known
 _STRATEGIES = ("Badge", "TypiClust", "ProbCover", "DropQuery", "Falcun")  # of scikit-activeml
 # queries are near each other if their squared distance is about this part of the median
 _NEAR = 0.3
@@ -68,7 +68,8 @@ def review(
         )
     if not 0 <= n_answers <= tasks.n_query:
         raise InputError(
-            f"n_answers is {n_answers}; it must be from 0 to {tasks.n_query}, the number of queries."
+            f"n_answers is {n_answers}; it must be from 0 to {tasks.n_query}, "
+            "the number of queries."
         )
     truth = tasks.query_labels
     answer = REVIEWERS[reviewer](method, tasks, params)
@@ -83,7 +84,7 @@ def review(
     return solution.changed(probabilities=probabilities)
 
 
-def _known(method: str, tasks: Tasks, params: dict[str, Any]) -> Answer:
+def _known(method: str, tasks: Tasks, params: dict[str, Any]) -> Respond:
     """The method gets the labels, and says what to ask next."""
     solver = get_method(method)
     prepared = None if solver.preparation is None else solver.preparation(tasks, **params)
@@ -95,13 +96,13 @@ def _known(method: str, tasks: Tasks, params: dict[str, Any]) -> Answer:
     return answer
 
 
-def _fixed(method: str, tasks: Tasks, params: dict[str, Any]) -> Answer:
+def _fixed(method: str, tasks: Tasks, params: dict[str, Any]) -> Respond:
     """Nothing is labelled again; the most doubtful label first."""
     solution = get_method(method)(tasks, **params)
     return lambda known: Reply(solution, lambda: _doubt(solution))
 
 
-def _appended(method: str, tasks: Tasks, params: dict[str, Any]) -> Answer:
+def _appended(method: str, tasks: Tasks, params: dict[str, Any]) -> Respond:
     """Queries with a known label are given to the method as further labelled examples."""
 
     def answer(known: Tensor) -> Reply:
@@ -120,7 +121,7 @@ def _with_examples(tasks: Tasks, known: Tensor) -> Tasks:
     return tasks.with_rows(torch.cat([tasks.support, examples], 1), query, support_labels=labels)
 
 
-def _uherding(method: str, tasks: Tasks, params: dict[str, Any]) -> Answer:
+def _uherding(method: str, tasks: Tasks, params: dict[str, Any]) -> Respond:
     """The method gets the labels; next is the query that covers most doubt (Bae et al., 2025).
 
     With u_o the doubt of a query and S the queries whose label is known, its score is
@@ -141,7 +142,7 @@ def _uherding(method: str, tasks: Tasks, params: dict[str, Any]) -> Answer:
     return ask
 
 
-def _strategy(method: str, tasks: Tasks, params: dict[str, Any], *, name: str) -> Answer:
+def _strategy(method: str, tasks: Tasks, params: dict[str, Any], *, name: str) -> Respond:
     """The method gets the labels, and a strategy of scikit-activeml asks.
 
     It knows the features of the queries, the answers so far, and what the method says. A label for
@@ -193,7 +194,7 @@ def _doubt(solution: Solution) -> Tensor:
 
 
 # What a person's answer changes, and which query is next.
-REVIEWERS: Mapping[str, Callable[[str, Tasks, dict[str, Any]], Answer]] = {
+REVIEWERS: Mapping[str, Callable[[str, Tasks, dict[str, Any]], Respond]] = {
     "fixed": _fixed,
     "appended": _appended,
     "known": _known,

@@ -85,11 +85,9 @@ def accuracy(correct: Counts, n_query: int | np.ndarray[Any, Any]) -> Interval:
     """The mean fraction of correct answers, from the numbers of correct answers and of
     queries in each task.
     """
-    return (
-        interval(correct).over(n_query)
-        if isinstance(n_query, int)
-        else interval(np.asarray(correct) / n_query)
-    )
+    if isinstance(n_query, int):
+        return interval(correct).over(n_query)
+    return interval(np.asarray(correct) / n_query)
 
 
 class Paired(NamedTuple):
@@ -210,7 +208,9 @@ def judge(
 
     def shown(label: str) -> str:
         name = label.strip().casefold()
-        return name if groups is None else known.get(name, name if name in known.values() else "")
+        if groups is None or name in known.values():
+            return known.get(name, name)
+        return known.get(name, "")
 
     known = {name.casefold(): group.casefold() for name, group in (groups or {}).items()}
     counts: dict[str, list[int]] = {"": [0] * 6}
