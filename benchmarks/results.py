@@ -31,7 +31,7 @@ from typing import Any
 from pydantic import Field, model_validator
 
 from benchmarks.measure import Printed, markdown
-from manyway.bench.presentation import Table
+from manyway.bench.presentation import TableSpec
 from manyway.bench.records import Record, Store, write_text
 from manyway.bench.show.formats import pipe_table
 from manyway.bench.show.tables import Cell, grids_of
@@ -45,7 +45,7 @@ from manyway.files.files import text_of
 SPECS = "tables.toml"
 
 
-class Spec(Table):
+class Spec(TableSpec):
     """How a table is made: from runs of suites, or from tables that benchmarks printed."""
 
     run: OneOrMore[str] = ()

@@ -14,7 +14,15 @@ from manyway import InputError, TaskSpec, evaluate, sample_tasks
 from manyway.bench import tuning
 from manyway.bench.plan import Job
 from manyway.bench.suite import Experiment, Learning, parse_suite
-from manyway.bench.tuning import _State, already_learned, check_lessons, learn, loss_gradient, training_of, validate
+from manyway.bench.tuning import (
+    _LearningState,
+    already_learned,
+    check_lessons,
+    learn,
+    loss_gradient,
+    training_of,
+    validate,
+)
 from manyway.methods.unem.parameters import read_parameters
 
 SPEC = TaskSpec(shots=2, k_eff=3, n_query=12)
@@ -89,9 +97,9 @@ def test_a_state_that_is_damaged_or_of_another_run_is_refused(lesson, tmp_path):
     kept = {"training": training_of(lesson), "step": 1, "values": [1.0] * 7, "mean": [0.0] * 7, "square": [0.0] * 7}
     for content, message in (
         ("{", "is not the state of a training of manyway"),
-        (_State(**kept).to_json().replace("7", "8"), "was changed after it was written"),
-        (_State(**{**kept, "mean": [0.0]}).to_json(), "does not have 7 values of each kind"),
-        (_State(**{**kept, "training": {}}).to_json(), "is the state of another training"),
+        (_LearningState(**kept).to_json().replace("7", "8"), "was changed after it was written"),
+        (_LearningState(**{**kept, "mean": [0.0]}).to_json(), "does not have 7 values of each kind"),
+        (_LearningState(**{**kept, "training": {}}).to_json(), "is the state of another training"),
     ):
         path.write_text(content)
         with pytest.raises(InputError, match=message):

@@ -7,7 +7,7 @@ from .plan import parse_only as parse_only
 from .plan import parse_task as parse_task
 from .presentation import Plot as Plot
 from .presentation import Presentation as Presentation
-from .presentation import Table as Table
+from .presentation import TableSpec as TableSpec
 from .presentation import in_words as in_words
 from .presentation import number as number
 from .presentation import read_presentation as read_presentation

@@ -27,7 +27,9 @@ def centroid(tasks: core.Tasks) -> Any:
     from sklearn.neighbors import KNeighborsClassifier, NearestCentroid
 
     # One example per class has no variance, of which the other class makes its probabilities.
-    return KNeighborsClassifier(1) if tasks.n_support == tasks.n_classes else NearestCentroid()
+    if tasks.n_support == tasks.n_classes:
+        return KNeighborsClassifier(1)
+    return NearestCentroid()
 
 
 def logistic(tasks: core.Tasks) -> Any:
@@ -112,7 +114,9 @@ def lda_shrunk(tasks: core.Tasks) -> Any:
     """Linear discriminant analysis with a shrunk covariance;
     the nearest class mean where no class has two examples.
     """
-    return centroid(tasks) if tasks.n_support == tasks.n_classes else ShrunkLDA()
+    if tasks.n_support == tasks.n_classes:
+        return centroid(tasks)
+    return ShrunkLDA()
 
 
 def _baseline(name: str, title: str, make: Callable[[core.Tasks], Any]) -> Method:

@@ -52,7 +52,9 @@ def find_strangers(key: str, data: Path | None) -> FeatureSet:
     rows of a file without labels are of one class each.
     """
     found = None if key in _EMBEDDED or ":" in key else _found(data_folder(data), key)
-    return find_features(key, data) if found is None else FeatureSet.load(found, unlabelled=True)
+    if found is None:
+        return find_features(key, data)
+    return FeatureSet.load(found, unlabelled=True)
 
 
 def _half(features: FeatureSet, parity: int) -> FeatureSet:
@@ -90,7 +92,8 @@ def _found(folder: Path | None, key: str) -> Path | None:
         # Beside KEY_ENCODER there may be KEY_SOMETHING_ENCODER: other features of the same data, with other keys.
         shortest = min(longer, key=lambda path: len(path.stem))
         ending = shortest.stem.removeprefix(key)
-        longer = [shortest] if all(path.stem.endswith(ending) for path in longer) else longer
+        if all(path.stem.endswith(ending) for path in longer):
+            longer = [shortest]
     if not any(path.exists() for path in exact) and len(longer) > 1:
         names = ", ".join(path.name for path in longer)
         raise InputError(
@@ -100,9 +103,10 @@ def _found(folder: Path | None, key: str) -> Path | None:
 
 
 def _how_to_get(key: str, folder: Path | None) -> str:
-    place = (
-        "the data folder (name one with `data` or MANYWAY_DATA)" if folder is None else str(folder)
-    )
+    if folder is None:
+        place = "the data folder (name one with `data` or MANYWAY_DATA)"
+    else:
+        place = str(folder)
     made = f"{folder or 'DATA'}/{key}.safetensors"
     another = "or run on another set with `features`."
     parts = re.fullmatch(r"(\w+)-(rn18|wrn)(-val)?", key)
@@ -114,7 +118,9 @@ def _how_to_get(key: str, folder: Path | None) -> str:
     # iNat's few-shot set has no base classes to train on.
     trained = "tiered" if dataset == "inat" else dataset
     return (
-        f"There are no features '{key}' in {place}: get the pictures (`manyway datasets` says where), train "
-        f"{_NETWORKS[network]} on {trained} with `manyway train` (or take a published checkpoint), and turn "
+        f"There are no features '{key}' in {place}: "
+        "get the pictures (`manyway datasets` says where), train "
+        f"{_NETWORKS[network]} on {trained} with `manyway train` (or take a published "
+        "checkpoint), and turn "
         f"{dataset}:{split} into {made} with `manyway extract`; {another}"
     )

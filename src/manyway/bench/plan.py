@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 from manyway.bench.baselines import get_method
 from manyway.bench.data import find_features, find_strangers
 from manyway.bench.presentation import in_words, number
-from manyway.bench.records import Asked, Plan, Store, experiment_key, now, request
+from manyway.bench.records import Plan, PlannedExperiment, Store, experiment_key, now, request
 from manyway.bench.suite import Block, Experiment, Suite, TaskAxes, Tuned
 from manyway.core import checked
 from manyway.errors import InputError, nearest, refusal
@@ -33,7 +33,8 @@ class Job(NamedTuple):
             task_title(experiment.task),
             *(f"{name}={number(v)}" for name, v in experiment.params.items()),
         ]
-        words += [] if experiment.scorer is None else [f"scorer={experiment.scorer}"]
+        if experiment.scorer is not None:
+            words.append(f"scorer={experiment.scorer}")
         return f"{experiment.method} on {experiment.features}: {' '.join(words)}"
 
 
@@ -66,7 +67,9 @@ class Wishes:
         """What results call the feature file: its name without the suffix,
         in characters safe in a file name.
         """
-        return None if self.features is None else re.sub(r"[^\w.+-]+", "-", self.features.stem)
+        if self.features is None:
+            return None
+        return re.sub(r"[^\w.+-]+", "-", self.features.stem)
 
 
 def make_jobs(suite: Suite, wishes: Wishes) -> tuple[list[Job], list[str]]:
@@ -192,7 +195,8 @@ def make_plan(
     tasks of the same seed; a whole suite replaces them.
     """
     experiments = [
-        Asked(features=job.experiment.features, **request(job.experiment, job.key)) for job in jobs
+        PlannedExperiment(features=job.experiment.features, **request(job.experiment, job.key))
+        for job in jobs
     ]
     name = suite.name if wishes.override is None else f"{suite.name}@{wishes.override}"
     if wishes.only and store is not None:

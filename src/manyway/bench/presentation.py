@@ -60,10 +60,10 @@ def _file_name(name: str) -> str:
     return name
 
 
-Metric = Annotated[str, one_of(summary_names(), "metric")]
+MetricName = Annotated[str, one_of(summary_names(), "metric")]
 
 
-class Table(Strict):
+class TableSpec(Strict):
     """Metrics by rows and columns, each a list of axes. Several metrics are the axis ``metrics``.
 
     ``minus`` shows the difference of accuracy to the result that is the same but for some axes, on the same tasks:
@@ -73,7 +73,7 @@ class Table(Strict):
     """
 
     title: str = ""
-    metric: OneOrMore[Metric] = ("accuracy",)
+    metric: OneOrMore[MetricName] = ("accuracy",)
     rows: OneOrMore[str] = ("method",)
     columns: OneOrMore[str] = ("features",)
     where: Where = Field(default_factory=dict)  # axis -> the values to show
@@ -84,7 +84,7 @@ class Table(Strict):
     digits: NonNegativeInt | None = None  # after the point; None: as many as the metric usually has
 
     @model_validator(mode="after")
-    def _of_accuracy(self) -> "Table":
+    def _of_accuracy(self) -> "TableSpec":
         if self.minus and self.metric != ("accuracy",):
             raise ValueError("must have metric = 'accuracy', because minus compares task by task")
         return self
@@ -176,7 +176,7 @@ class Presentation(Strict):
 
     title: str
     about: Annotated[str, AfterValidator(str.strip)] = ""
-    tables: list[Table] = Field(default_factory=list)
+    tables: list[TableSpec] = Field(default_factory=list)
     plots: Annotated[list[Plot], BeforeValidator(_numbered), AfterValidator(_distinct)] = Field(
         default_factory=list
     )

@@ -77,7 +77,8 @@ class Stored(Strict):
             )
         if seal != digest({"format": FORMAT, **data}):
             raise InputError(
-                f"{path} was changed after it was written (its checksum differs); remove it, run again."
+                f"{path} was changed after it was written (its checksum differs); "
+                "remove it, run again."
             )
         return checked(cls, data, f"{wrong} (remove it and run again)")
 
@@ -245,9 +246,10 @@ class Record(Request, Stored):
             raise InputError(
                 f"The result {self.key} of {self.method} has no metric '{metric.name}', only {has}."
             )
-        stored = (
-            self.outcome.correct if metric.name == "accuracy" else self.outcome.metrics[metric.name]
-        )
+        if metric.name == "accuracy":
+            stored = self.outcome.correct
+        else:
+            stored = self.outcome.metrics[metric.name]
         return summary.of(metric.loaded(stored), self.n_query)
 
     @property
@@ -311,11 +313,9 @@ Stretch = Mapping[str, list[Any]]
 
 
 def _numbered(done: Any) -> Any:
-    return (
-        {int(first): stretch for first, stretch in done.items()}
-        if isinstance(done, Mapping)
-        else done
-    )
+    if isinstance(done, Mapping):
+        return {int(first): stretch for first, stretch in done.items()}
+    return done
 
 
 class Partial(Stored):
@@ -377,7 +377,7 @@ class StoreError(InputError):
     """
 
 
-class Asked(Request):
+class PlannedExperiment(Request):
     """One experiment of a plan."""
 
     features: str
@@ -392,7 +392,7 @@ class Plan(Stored):
     suite: str  # the suite's own name
     source: dict[str, Any]  # its TOML
     override: str | None  # the name of the feature set that took the place of the suite's
-    experiments: list[Asked]
+    experiments: list[PlannedExperiment]
     created: str
     skipped: list[str]  # tasks that the feature sets cannot serve, in words
 
@@ -411,7 +411,8 @@ class Store:
         record = Record.read(path)
         if record.key != key:
             raise InputError(
-                f"{path} holds the result {record.key}; its name must say so. Remove it and run again."
+                f"{path} holds the result {record.key}; "
+                "its name must say so. Remove it and run again."
             )
         return record
 
@@ -454,17 +455,18 @@ class Store:
         for plan, path in zip(plans, paths, strict=True):
             if plan.name != path.stem:
                 raise InputError(
-                    f"{path} holds the plan '{plan.name}'; its name must say so. Remove it and run again."
+                    f"{path} holds the plan '{plan.name}'; "
+                    "its name must say so. Remove it and run again."
                 )
         return plans
 
     def plan(self, name: str) -> Plan:
         """The plan of that name; a suite's name stands for the latest plan made from it."""
         plans = self.plans()
-        for plan in [p for p in plans if p.name == name] or [
-            p for p in reversed(plans) if p.suite == name
-        ]:
-            return plan
+        found = [plan for plan in plans if plan.name == name]
+        found += [plan for plan in reversed(plans) if plan.suite == name]
+        if found:
+            return found[0]
         known = ", ".join(p.name for p in plans)
         hint = f"there are: {known}." if known else f"run `manyway bench {name}` first."
         raise InputError(f"There are no results of '{name}' in {self.folder}; {hint}")
@@ -499,7 +501,9 @@ def plain(value: Any) -> Any:
         return {str(key): plain(item) for key, item in value.items()}
     if isinstance(value, (list, tuple)):
         return [plain(item) for item in value]
-    return int(value) if isinstance(value, float) and value.is_integer() else value
+    if isinstance(value, float) and value.is_integer():
+        return int(value)
+    return value
 
 
 def now() -> str:

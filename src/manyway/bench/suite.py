@@ -41,7 +41,7 @@ from pydantic.types import NonNegativeFloat, NonNegativeInt, PositiveFloat, Posi
 
 from manyway import sampling
 from manyway.bench.baselines import BASELINES, COMPARED, get_method
-from manyway.bench.presentation import NONE, Plot, Presentation, Table, one_of
+from manyway.bench.presentation import NONE, Plot, Presentation, TableSpec, one_of
 from manyway.core import OneOrMore, Strict, checked
 from manyway.errors import InputError, nearest
 from manyway.evaluation import METRICS, SCORERS
@@ -135,9 +135,9 @@ class Experiment:
     @property
     def spec(self) -> TaskSpec:
         """The task, with the feature set of its unknown queries instead of its name."""
-        return (
-            self.task if self.strangers is None else replace(self.task, unknown_from=self.strangers)
-        )
+        if self.strangers is None:
+            return self.task
+        return replace(self.task, unknown_from=self.strangers)
 
 
 class TaskAxes(Strict):
@@ -286,7 +286,7 @@ class Block(Strict):
         }
 
 
-class _File(Presentation):
+class _SuiteFile(Presentation):
     """A suite as it is written."""
 
     n_tasks: PositiveInt = 10_000
@@ -296,13 +296,13 @@ class _File(Presentation):
     tuned_from: dict[str, str] = Field(default_factory=dict)
 
     @model_validator(mode="after")
-    def _can_be_shown(self) -> _File:
+    def _can_be_shown(self) -> _SuiteFile:
         """Refuse tables and plots that name an axis which no experiment has,
         or a metric that none measures.
         """
         known = set().union(*(block.axes for block in self.experiments))
         measured = {"accuracy", *(metric for block in self.experiments for metric in block.metrics)}
-        shown: dict[str, Sequence[Table | Plot]] = {"tables": self.tables, "plots": self.plots}
+        shown: dict[str, Sequence[TableSpec | Plot]] = {"tables": self.tables, "plots": self.plots}
         for place, item in (
             (f"{key}[{n}]", item) for key, items in shown.items() for n, item in enumerate(items, 1)
         ):
@@ -317,7 +317,8 @@ class _File(Presentation):
             for metric in item.metric:
                 if metric.partition(".")[0] not in measured:
                     raise ValueError(
-                        f"{place} shows '{metric}', which is not measured; add it to metrics = [...]"
+                        f"{place} shows '{metric}', which is not measured; "
+                        "add it to metrics = [...]"
                     )
         return self
 
@@ -367,7 +368,7 @@ def parse_suite(text: str, name: str, where: str) -> Suite:
     blocks = data.get("experiments", [])
     if isinstance(blocks, list):
         blocks = [{**shared, **block} if isinstance(block, dict) else block for block in blocks]
-    file = checked(_File, {**data, "experiments": blocks}, where)
+    file = checked(_SuiteFile, {**data, "experiments": blocks}, where)
     return Suite(name, file, file.experiments, file.tuned_from, dict(data))
 
 

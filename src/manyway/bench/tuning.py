@@ -84,7 +84,8 @@ def check_lessons(jobs: Sequence[Job]) -> None:
     for method, target in places:
         if places.count((method, target)) > 1:
             raise InputError(
-                f"{method} can be learned on tasks of one kind only for {target}; choose one with `only`."
+                f"{method} can be learned on tasks of one kind only for {target}; "
+                "choose one with `only`."
             )
 
 
@@ -141,7 +142,8 @@ def read_tuned(path: Path | None, results: Path) -> Tuned:
     """The chosen parameters; empty when nothing was tuned and no file is named."""
     if path is None and not (results / FILE).exists():
         return {}
-    path = results / FILE if path is None else path
+    if path is None:
+        path = results / FILE
     chosen = _read(path)["chosen"]
     for name, of in chosen.items():
         for method, entry in of.items():
@@ -153,14 +155,14 @@ def read_tuned(path: Path | None, results: Path) -> Tuned:
     }
 
 
-class _Entry(Strict):
+class _TunedEntry(Strict):
     model_config = ConfigDict(extra="allow")
     params: dict[str, Any]
 
 
-class _File(Strict):
+class _TunedFile(Strict):
     model_config = ConfigDict(extra="allow")
-    chosen: dict[str, dict[str, _Entry]]
+    chosen: dict[str, dict[str, _TunedEntry]]
 
 
 def _read(path: Path) -> dict[str, Any]:
@@ -169,7 +171,7 @@ def _read(path: Path) -> dict[str, Any]:
         data: dict[str, Any] = json.loads(text_of(path))
     except json.JSONDecodeError as error:
         raise InputError(f"{wrong}: {error}.") from error
-    checked(_File, data, wrong)
+    checked(_TunedFile, data, wrong)
     return data
 
 
@@ -204,7 +206,7 @@ def validate(job: Job, parameters: Parameters, device: str | None) -> Evaluation
     return evaluate("unem", job.features, asked.task, *sizes, start=asked.n_tasks, parameters=given)
 
 
-class _State(Stored):
+class _LearningState(Stored):
     """Parameters before softplus, and what Adam remembers of their gradients, after some steps."""
 
     what: ClassVar[str] = "the state of a training"
@@ -214,6 +216,21 @@ class _State(Stored):
     values: list[float]
     mean: list[float]
     square: list[float]
+
+    @classmethod
+    def of(cls, training: dict[str, Any], step: int, adam: Adam) -> "_LearningState":
+        return cls(
+            training=training,
+            step=step,
+            values=adam.parameters.tolist(),
+            mean=adam.mean.tolist(),
+            square=adam.square.tolist(),
+        )
+
+    @property
+    def adam(self) -> Adam:
+        vectors = (self.values, self.mean, self.square)
+        return Adam(*(torch.tensor(vector, dtype=torch.float64) for vector in vectors))
 
 
 def learn_job(
@@ -266,13 +283,14 @@ def learn(
         progress(len(chunk))
         return found
 
-    loss = float("nan")
+    n_queries = n_tasks * tasks.n_query
     while step < learning.steps:
-        parts = (
-            side_by_side(work, chunks) if tasks.device.type == "cpu" else list(map(work, chunks))
-        )
-        gradient = torch.stack([part for part, _ in parts]).sum(0) / (n_tasks * tasks.n_query)
-        loss = sum(part for _, part in parts) / (n_tasks * tasks.n_query)
+        if tasks.device.type == "cpu":
+            parts = side_by_side(work, chunks)
+        else:
+            parts = [work(chunk) for chunk in chunks]
+        gradient = torch.stack([part for part, _ in parts]).sum(0) / n_queries
+        loss = sum(part for _, part in parts) / n_queries
         rate = learning.lr * 0.5 ** (step // learning.halve_every)
         step += 1
         adam = adam.step(gradient, step, rate)
@@ -280,14 +298,7 @@ def learn(
             raise InputError(
                 f"unem on {asked.features}: step {step} has a loss of {loss}; lower lr."
             )
-        state = _State(
-            training=training,
-            step=step,
-            values=adam.parameters.tolist(),
-            mean=adam.mean.tolist(),
-            square=adam.square.tolist(),
-        )
-        write_text(checkpoint, state.to_json())
+        write_text(checkpoint, _LearningState.of(training, step, adam).to_json())
     checkpoint.unlink(missing_ok=True)
     feature_scale, lam, temperature = effective(adam.parameters)
     return Parameters(
@@ -330,7 +341,9 @@ def already_learned(job: Job, path: Path) -> Parameters | None:
     None if there is no file, or one of another job.
     """
     found = read_parameters(path) if path.exists() else None
-    return found if found is not None and plain(found.training) == training_of(job) else None
+    if found is not None and plain(found.training) == training_of(job):
+        return found
+    return None
 
 
 def _task_bytes(tasks: Tasks, learning: Learning) -> int:
@@ -345,10 +358,9 @@ def _resume(path: Path, training: Mapping[str, Any], n_values: int) -> tuple[int
     """The number of steps done, and what they led to."""
     if not path.exists():
         return 0, Adam.start(torch.full((n_values,), _FIRST, dtype=torch.float64))
-    state = _State.read(path)
+    state = _LearningState.read(path)
     if state.training != training or state.step < 1:
         raise InputError(f"{path} is the state of another training; remove it.")
     if {len(state.values), len(state.mean), len(state.square)} != {n_values}:
         raise InputError(f"{path} does not have {n_values} values of each kind; remove it.")
-    vectors = (state.values, state.mean, state.square)
-    return state.step, Adam(*(torch.tensor(vector, dtype=torch.float64) for vector in vectors))
+    return state.step, state.adam

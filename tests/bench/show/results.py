@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from manyway.bench.presentation import read_presentation
-from manyway.bench.records import Asked, Plan, Record
+from manyway.bench.records import PlannedExperiment, Plan, Record
 from manyway.bench.show.view import View
 from manyway.evaluation.metrics import GROUPS
 from manyway.methods import METHODS
@@ -70,7 +70,7 @@ def old_note(method: str) -> str:
 def make_view(records: list[Record], source: dict[str, Any] | None = None, name: str = "small") -> View:
     source = SOURCE if source is None else source
     entries = [
-        Asked(
+        PlannedExperiment(
             key=record.key,
             features=record.features.name,
             method=record.method,

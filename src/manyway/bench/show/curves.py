@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from math import isnan
+from typing import NamedTuple
 
 from manyway.bench import Plot, Record
 from manyway.bench.show.view import View, axis_title, context, grouped, old_note, undecided
@@ -49,17 +50,10 @@ def _figure(view: View, plot: Plot, records: Sequence[Record]) -> Figure:
             label = view.name(of_line[0], lines) + (" †" if names in old else "")
             # The first line of a method has its style, further lines have others.
             first = all(curve.name != str(names[0]) for curve in curves)
-            curves.append(
-                _curve(plot, label, str(names[0]) if first else " ".join(map(str, names)), of_line)
-            )
-        panels.append(
-            Panel(
-                title,
-                curves,
-                _verticals(plot, of_panel, curves),
-                plot.reference and plot.y == "best",
-            )
-        )
+            name = str(names[0]) if first else " ".join(map(str, names))
+            curves.append(_curve(plot, label, name, of_line))
+        verticals = _verticals(plot, of_panel, curves)
+        panels.append(Panel(title, curves, verticals, plot.reference and plot.y == "best"))
     # The last panel axis runs along a row, those before it down the page.
     n_columns = len({place[-1:] for place in of_panels})
     shown = [plot.x, plot.of, *lines, *plot.panels]
@@ -74,44 +68,71 @@ def _figure(view: View, plot: Plot, records: Sequence[Record]) -> Figure:
         y_label = f"{summary.title} (%)" if summary.percent else summary.title
         band = "95 % interval"
     caption = "; ".join(filter(None, [context(view, records, shown), old_note(records)]))
-    titles = plot.name, plot.title or view.shown.title, caption, axis_title(plot.x), y_label
-    n_columns = max(1, min(n_columns, 4))
-    log_y = plot.y == "criterion"
-    return Figure(*titles, panels, n_columns, log_x=plot.log, log_y=log_y, band=band)
+    return Figure(
+        name=plot.name,
+        title=plot.title or view.shown.title,
+        caption=caption,
+        x_label=axis_title(plot.x),
+        y_label=y_label,
+        panels=panels,
+        n_columns=max(1, min(n_columns, 4)),
+        log_x=plot.log,
+        log_y=plot.y == "criterion",
+        band=band,
+    )
 
 
 def _curve(plot: Plot, label: str, name: str, records: Sequence[Record]) -> Curve:
     if plot.y == "criterion":
         outcome = records[0].outcome
         return Curve(label, name, getattr(outcome, plot.x), outcome.criterion)
-    points = []
+    xs: list[float] = []
+    heights: list[_Height] = []
     for (x,), group in grouped(records, [plot.x]).items():
-        if x is not None:
-            middle = sum(x) / len(x) if isinstance(x, tuple) else x  # of a range of K_eff
-            point = (
-                middle,
-                *(_best(plot.of, group) if plot.y == "best" else _value(group[0], plot.y)),
-            )
-            points += [] if isnan(point[1]) else [point]
-    x, y, low, high = zip(*points, strict=True) if points else ((), (), (), ())
-    return Curve(label, name, x, y, low, high)
+        if x is None:
+            continue
+        height = _best(plot.of, group) if plot.y == "best" else _value(group[0], plot.y)
+        if isnan(height.y):
+            continue
+        xs.append(sum(x) / len(x) if isinstance(x, tuple) else x)  # the middle of a range of K_eff
+        heights.append(height)
+    return Curve(
+        label,
+        name,
+        x=tuple(xs),
+        y=tuple(height.y for height in heights),
+        low=tuple(height.low for height in heights),
+        high=tuple(height.high for height in heights),
+    )
 
 
-def _value(record: Record, metric: str) -> tuple[float, float, float]:
+class _Height(NamedTuple):
+    """A point of a curve, and its band."""
+
+    y: float
+    low: float
+    high: float
+
+
+def _value(record: Record, metric: str) -> _Height:
     result = record.value(metric)
     unit = 100 if find_summary(metric)[1].percent else 1
     half = 0.0 if result.half != result.half else result.half  # a single task has no interval
-    return unit * result.mean, unit * (result.mean - half), unit * (result.mean + half)
+    return _Height(
+        unit * result.mean,
+        low=unit * (result.mean - half),
+        high=unit * (result.mean + half),
+    )
 
 
-def _best(axis: str, records: Sequence[Record]) -> tuple[float, float, float]:
+def _best(axis: str, records: Sequence[Record]) -> _Height:
     """The value of the axis with the highest accuracy, and
     the range of values that are not significantly worse.
     """
     records = [record for record in records if record.axis(axis) is not None]
     best = max(records, key=lambda record: sum(record.outcome.correct))
     as_good = [record.axis(axis) for record in records if not best.against(record).p < 0.05]
-    return best.axis(axis), min(as_good), max(as_good)
+    return _Height(best.axis(axis), low=min(as_good), high=max(as_good))
 
 
 def _verticals(
@@ -146,5 +167,11 @@ def _formulas(plot: Plot) -> Figure:
     }
     panel = Panel("", [known[name] for name in plot.formulas])
     return Figure(
-        plot.name, plot.title, "two classes", "proportion π of the first class", "cost", [panel], 1
+        name=plot.name,
+        title=plot.title,
+        caption="two classes",
+        x_label="proportion π of the first class",
+        y_label="cost",
+        panels=[panel],
+        n_columns=1,
     )

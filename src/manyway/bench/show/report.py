@@ -22,6 +22,27 @@ from manyway.errors import InputError
 from manyway.evaluation import find_summary, tasks_needed
 from manyway.plots import SYMBOL, Figure, cannot_draw, panel_svg, sample_svg
 
+_METHOD_HEAD = (
+    "Parameters",
+    "Tasks",
+    "Accuracy %",
+    "± 95 %",
+    "Tasks for ± 0.2",
+    "ms per task",
+    "Device",
+)
+_ORIGIN_HEAD = (
+    "Method",
+    "Setting",
+    "Features",
+    "Seed",
+    "Tasks",
+    "Seconds",
+    "Device",
+    "Versions",
+    "Finished",
+)
+
 
 def make_report(views: Sequence[View], metrics: Sequence[str | None] = (None,)) -> str:
     """The report of some plans, as the text of an HTML file;
@@ -91,9 +112,9 @@ def _figure(figure: Figure, prefix: str) -> dict[str, Any]:
     marks = {name: dash for panel in figure.panels for name, _, dash in panel.verticals}
     if any(panel.identity for panel in figure.panels):
         marks["λ = |Q|"] = "dashed"
-    notes = [f"{dash}: {name}" for name, dash in marks.items()] + (
-        [f"band: {figure.band}"] if figure.band else []
-    )
+    notes = [f"{dash}: {name}" for name, dash in marks.items()]
+    if figure.band:
+        notes.append(f"band: {figure.band}")
     styles = enumerate(figure.styles.items())
     return {
         "title": figure.title,
@@ -120,69 +141,79 @@ def _method_page(name: str, records: Sequence[Record]) -> dict[str, Any]:
         )
         about = [f"{method.summary} Reference: {method.reference}."]
         about += [f"Name: {name}. Default parameters: {words or 'none'}."]
-    head = [
-        "Parameters",
-        "Tasks",
-        "Accuracy %",
-        "± 95 %",
-        "Tasks for ± 0.2",
-        "ms per task",
-        "Device",
-    ]
     rows = []
-    for record in (record for record in records if record.trace is None):
-        result = record.value("accuracy")
-        rate = 1000 * record.timing.seconds / record.n_tasks
-        half = Cell() if isnan(result.half) else Cell(100 * result.half, digits=2)
-        needed = (
-            Cell() if isnan(result.deviation) else _count(tasks_needed(result.deviation, 0.002))
-        )
-        cells = [
-            Cell(text=params(record) or "default"),
-            _count(record.n_tasks),
-            Cell(100 * result.mean, digits=2),
-        ]
-        cells += [half, needed, Cell(rate, text=f"{rate:.3g}"), Cell(text=record.provenance.device)]
-        rows.append((setting(record) + (" †" if record.old else ""), cells))
-    caption = "Time of the solver alone. Tasks for ± 0.2: the number of tasks that gives this 95 % interval, in points."
-    table = Grid("", caption, old_note(records), "Setting", [(title,) for title in head], rows)
+    for record in records:
+        if record.trace is None:
+            rows.append((_setting(record), _method_cells(record)))
+    table = Grid(
+        title="",
+        caption="Time of the solver alone. Tasks for ± 0.2: the number of tasks that gives this "
+        "95 % interval, in points.",
+        note=old_note(records),
+        corner="Setting",
+        columns=[(heading,) for heading in _METHOD_HEAD],
+        rows=rows,
+    )
     return _page("method", name, label("method", name), about=about, tables=[table] if rows else [])
 
 
+def _method_cells(record: Record) -> list[Cell]:
+    """What a result says, in the order of ``_METHOD_HEAD``."""
+    result = record.value("accuracy")
+    rate = 1000 * record.timing.seconds / record.n_tasks
+    half = Cell()
+    if not isnan(result.half):
+        half = Cell(100 * result.half, digits=2)
+    needed = Cell()
+    if not isnan(result.deviation):
+        needed = _count(tasks_needed(result.deviation, 0.002))
+    return [
+        Cell(text=params(record) or "default"),
+        _count(record.n_tasks),
+        Cell(100 * result.mean, digits=2),
+        half,
+        needed,
+        Cell(rate, text=f"{rate:.3g}"),
+        Cell(text=record.provenance.device),
+    ]
+
+
+def _setting(record: Record) -> str:
+    return setting(record) + (" †" if record.old else "")
+
+
 def _origin_page(records: Sequence[Record]) -> dict[str, Any]:
-    head = [
-        "Method",
-        "Setting",
-        "Features",
-        "Seed",
-        "Tasks",
-        "Seconds",
-        "Device",
-        "Versions",
-        "Finished",
+    table = Grid(
+        title="",
+        caption="",
+        note=old_note(records),
+        corner="Result",
+        columns=[(heading,) for heading in _ORIGIN_HEAD],
+        rows=[
+            (record.key + (" †" if record.old else ""), _origin_cells(record)) for record in records
+        ],
+    )
+    about = (
+        "Where each result comes from. "
+        "A result is stored as METHOD-RESULT.json in the folder records."
+    )
+    return _page("origin", "provenance", "Provenance", about=[about], tables=[table])
+
+
+def _origin_cells(record: Record) -> list[Cell]:
+    """Where a result comes from, in the order of ``_ORIGIN_HEAD``."""
+    made = record.provenance
+    return [
+        Cell(text=f"{record.method} {record.version}"),
+        Cell(text=setting(record)),
+        Cell(text=record.features.fingerprint),
+        Cell(record.seed, digits=0),
+        _count(record.n_tasks),
+        Cell(record.timing.seconds, digits=2),
+        Cell(text=f"{made.device} ({made.device_name})"),
+        Cell(text=", ".join(map(" ".join, made.versions.items()))),
+        Cell(text=record.timing.finished),
     ]
-    rows = []
-    for record in records:
-        made = record.provenance
-        versions = ", ".join(map(" ".join, record.provenance.versions.items()))
-        what = f"{record.method} {record.version}", setting(record), record.features.fingerprint
-        where = f"{made.device} ({made.device_name})", versions, record.timing.finished
-        sizes = (
-            Cell(record.seed, digits=0),
-            _count(record.n_tasks),
-            Cell(record.timing.seconds, digits=2),
-        )
-        cells = [
-            *(Cell(text=words) for words in what),
-            *sizes,
-            *(Cell(text=words) for words in where),
-        ]
-        rows.append((record.key + (" †" if record.old else ""), cells))
-    about = [
-        "Where each result comes from. A result is stored as METHOD-RESULT.json in the folder records."
-    ]
-    table = Grid("", "", old_note(records), "Result", [(title,) for title in head], rows)
-    return _page("origin", "provenance", "Provenance", about=about, tables=[table])
 
 
 def _count(number: int) -> Cell:

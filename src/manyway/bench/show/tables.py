@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from math import isnan
 from typing import Any, NamedTuple
 
-from manyway.bench import Record, Table, in_words
+from manyway.bench import Record, TableSpec, in_words
 from manyway.bench.show.view import (
     View,
     axis_title,
@@ -80,78 +80,97 @@ def make_grids(view: View, metric: str | None = None) -> list[Grid]:
     return [grid for table in view.tables(metric) for grid in grids_of(view, table)]
 
 
-def grids_of(view: View, table: Table) -> list[Grid]:
+def grids_of(view: View, table: TableSpec) -> list[Grid]:
     """A table of a plan; traces have one of their own."""
-    records = view._replace(records=[*view.records, *_bests(view.records, table.best)]).chosen(
-        table
-    )
+    with_bests = view._replace(records=[*view.records, *_bests(view.records, table.best)])
+    records = with_bests.chosen(table)
     traces = [record for record in records if record.trace is not None]
     others = [record for record in records if record.trace is None]
-    return ([_trace_grid(view, table, traces)] if traces else []) + (
-        [_grid(view, table, others)] if others else []
-    )
+    grids = []
+    if traces:
+        grids.append(_trace_grid(view, table, traces))
+    if others:
+        grids.append(_grid(view, table, others))
+    return grids
 
 
-def _grid(view: View, table: Table, records: Sequence[Record]) -> Grid:
-    def many(axis: str) -> bool:
-        # An axis with one value says nothing row by row or column by column: it goes into the caption.
-        return len(table.metric if axis == "metrics" else values_of(records, axis)) > 1
-
-    shown = [*table.rows, *table.columns]
-    row_axes = [*table.rows, *undecided(records, [*shown, *table.over, *table.minus])]
-    row_axes = [axis for axis in row_axes if many(axis)] or row_axes[:1]
-    column_axes = [
-        axis
-        for axis in (*table.columns, *(() if "metrics" in shown else ("metrics",)))
-        if many(axis)
-    ]
+def _grid(view: View, table: TableSpec, records: Sequence[Record]) -> Grid:
+    row_axes, column_axes = _axes(table, records)
     points = [Point(record, metric) for record in records for metric in table.metric]
     columns = grouped(points, column_axes)
     best = _best(records, table)
     rows = []
     for of_row in grouped(points, row_axes).values():
-        mine = grouped(of_row, column_axes)
-        cells = [
-            _cell([_value(view, table, p, best) for p in mine.get(place, [])], table)
-            for place in columns
-        ]
-        words = [view.name(of_row[0].record, [axis for axis in row_axes if axis != "metrics"])]
-        words += [label("metrics", of_row[0].metric)] if "metrics" in row_axes else []
-        rows.append((" · ".join(filter(None, words)), cells))
+        by_column = grouped(of_row, column_axes)
+        cells = []
+        for place in columns:
+            values = [_value(view, table, point, best) for point in by_column.get(place, [])]
+            cells.append(_cell(values, table))
+        rows.append((_row_name(view, row_axes, of_row[0]), cells))
     if all(cell.words == ABSENT for _, cells in rows for cell in cells):
-        if table.minus:
-            raise InputError(
-                f"No result of {view.plan.name} has another one to subtract on the same tasks."
-            )
-        metrics = ", ".join(table.metric)
-        hint = f'add metrics = ["{metrics}"] to the experiments of the suite and run it again.'
-        raise InputError(f"No result of {view.plan.name} has the metric '{metrics}'; {hint}")
+        raise _nothing(view, table)
     title = find_summary(table.metric[0])[1].title
     caption = context(view, records, [*row_axes, *column_axes, *table.over])
-    caption = (
-        caption if "accuracy" in table.metric or len(table.metric) > 1 else f"{title}; {caption}"
-    )
-    corner = " · ".join(
-        axis_title(axis) for axis in (row_axes if len(row_axes) < 4 else row_axes[:1])
-    )
+    if "accuracy" not in table.metric and len(table.metric) == 1:
+        caption = f"{title}; {caption}"
+    named_axes = row_axes if len(row_axes) < 4 else row_axes[:1]
 
     def heads(place: tuple[Any, ...], record: Record) -> tuple[str, ...]:
         known = {"metrics", *record.axes}
         pairs = zip(column_axes, place, strict=True)
-        return tuple(view.label(axis, value) if axis in known else "" for axis, value in pairs) or (
-            title,
-        )
+        words = tuple(view.label(axis, value) if axis in known else "" for axis, value in pairs)
+        return words or (title,)
 
-    names = [heads(place, of[0].record) for place, of in columns.items()]
     return Grid(
-        table.title or view.shown.title, caption, _note(table, records), corner, names, rows
+        title=table.title or view.shown.title,
+        caption=caption,
+        note=_note(table, records),
+        corner=" · ".join(map(axis_title, named_axes)),
+        columns=[heads(place, of_column[0].record) for place, of_column in columns.items()],
+        rows=rows,
     )
 
 
-def _value(view: View, table: Table, point: Point, best: dict[tuple[str, str], bool]) -> Cell:
+def _axes(table: TableSpec, records: Sequence[Record]) -> tuple[list[str], list[str]]:
+    """The axes of the rows and those of the columns. One with a single value says nothing
+    row by row or column by column: it goes into the caption.
+    """
+
+    def many(axis: str) -> bool:
+        return len(table.metric if axis == "metrics" else values_of(records, axis)) > 1
+
+    shown = [*table.rows, *table.columns]
+    row_axes = [*table.rows, *undecided(records, [*shown, *table.over, *table.minus])]
+    column_axes = list(table.columns)
+    if "metrics" not in shown:
+        column_axes.append("metrics")
+    return list(filter(many, row_axes)) or row_axes[:1], list(filter(many, column_axes))
+
+
+def _row_name(view: View, axes: Sequence[str], point: Point) -> str:
+    words = [view.name(point.record, [axis for axis in axes if axis != "metrics"])]
+    if "metrics" in axes:
+        words.append(label("metrics", point.metric))
+    return " · ".join(filter(None, words))
+
+
+def _nothing(view: View, table: TableSpec) -> InputError:
+    """What to say of a table without a value."""
+    if table.minus:
+        return InputError(
+            f"No result of {view.plan.name} has another one to subtract on the same tasks."
+        )
+    metrics = ", ".join(table.metric)
+    return InputError(
+        f"No result of {view.plan.name} has the metric '{metrics}'; "
+        f'add metrics = ["{metrics}"] to the experiments of the suite and run it again.'
+    )
+
+
+def _value(view: View, table: TableSpec, point: Point, best: dict[tuple[str, str], bool]) -> Cell:
     """What one record says."""
     record = point.record
-    (_, summary) = find_summary(point.metric)
+    _, summary = find_summary(point.metric)
     unit, digits = (100, 1) if summary.percent else (1, 3)
     cell = Cell(
         old=bool(record.old),
@@ -179,7 +198,7 @@ def _value(view: View, table: Table, point: Point, best: dict[tuple[str, str], b
     )
 
 
-def _cell(values: Sequence[Cell], table: Table) -> Cell:
+def _cell(values: Sequence[Cell], table: TableSpec) -> Cell:
     """What stands at a place: the record there, or what the table says about all of them."""
     found = [cell for cell in values if cell.mean is not None]
     if not table.over or not found:
@@ -195,7 +214,7 @@ def _cell(values: Sequence[Cell], table: Table) -> Cell:
     )
 
 
-def _note(table: Table, records: Sequence[Record]) -> str:
+def _note(table: TableSpec, records: Sequence[Record]) -> str:
     summaries = [find_summary(metric) for metric in table.metric]
     named = ", ".join(
         f"{summary.title}{' in %' if summary.percent else ''}" for _, summary in summaries
@@ -209,7 +228,10 @@ def _note(table: Table, records: Sequence[Record]) -> str:
     note += " ± 95 % interval." if table.interval and not table.over else "."
     if not table.minus and not table.over:
         if table.metric == ("accuracy",):
-            note += " Bold: best on the same tasks; *: better than each of the others in a paired test (p < 0.05)."
+            note += (
+                " Bold: best on the same tasks; *: "
+                "better than each of the others in a paired test (p < 0.05)."
+            )
         elif any(summary.best for _, summary in summaries):
             note += " Bold: best on the same tasks."
     if any(metric.may_be_undefined for metric, _ in summaries):
@@ -217,7 +239,7 @@ def _note(table: Table, records: Sequence[Record]) -> str:
     return " ".join(filter(None, [note, old_note(records)]))
 
 
-def _trace_grid(view: View, table: Table, records: Sequence[Record]) -> Grid:
+def _trace_grid(view: View, table: TableSpec, records: Sequence[Record]) -> Grid:
     """Iterations and seconds until the prototypes no longer move, and the accuracy then."""
     rows = []
     axes = ["method", *undecided(records, ["method"])]
@@ -237,14 +259,22 @@ def _trace_grid(view: View, table: Table, records: Sequence[Record]) -> Grid:
         rows.append((view.name(record, axes), cells))
     tol = (records[0].trace or {})["tol"]
     columns = [(f"iterations to {tol:g}",), (f"seconds to {tol:g}",), ("criterion",), ("accuracy",)]
-    note = "Criterion: mean over classes of ‖w_new − w_old‖. Seconds of the solver alone on one task, one thread."
+    note = (
+        "Criterion: mean over classes of ‖w_new − w_old‖. "
+        "Seconds of the solver alone on one task, one thread."
+    )
     note = " ".join(filter(None, [note, old_note(records)]))
     return Grid(
-        table.title or view.shown.title, context(view, records, axes), note, "Method", columns, rows
+        title=table.title or view.shown.title,
+        caption=context(view, records, axes),
+        note=note,
+        corner="Method",
+        columns=columns,
+        rows=rows,
     )
 
 
-def _best(records: Sequence[Record], table: Table) -> dict[tuple[str, str], bool]:
+def _best(records: Sequence[Record], table: TableSpec) -> dict[tuple[str, str], bool]:
     """Key and metric of the best records on each stream of tasks -> whether they beat each
     other one significantly.
     """

@@ -14,7 +14,7 @@ from manyway.bench import (
     Presentation,
     Record,
     Store,
-    Table,
+    TableSpec,
     in_words,
     number,
     read_presentation,
@@ -68,16 +68,16 @@ _SPECIAL: dict[tuple[str, int | None], str] = {
     ("scorer", None): "own score",
 }
 _SPECIAL |= {("gamma", None): "batches alike", ("gamma", 0): "separate classes"}
-Shown = TypeVar("Shown", Table, Plot)
+Shown = TypeVar("Shown", TableSpec, Plot)
 
 
-class Placed(Protocol):
+class HasAxes(Protocol):
     """Something with a place on axes."""
 
     def axis(self, name: str) -> Any: ...
 
 
-P = TypeVar("P", bound=Placed)
+P = TypeVar("P", bound=HasAxes)
 
 
 class View(NamedTuple):
@@ -91,7 +91,7 @@ class View(NamedTuple):
     def missing(self) -> int:
         return len(self.plan.experiments) - len(self.records)
 
-    def chosen(self, shown: Table | Plot) -> list[Record]:
+    def chosen(self, shown: TableSpec | Plot) -> list[Record]:
         """The records that a table or plot is about.
 
         Where a feature file took the place of the suite's features,
@@ -105,11 +105,11 @@ class View(NamedTuple):
             if all(in_words(at, one.axis(at)) in values for at, values in wanted)
         ]
 
-    def tables(self, metric: str | None = None) -> list[Table]:
+    def tables(self, metric: str | None = None) -> list[TableSpec]:
         """The suite's tables, each once; one of all axes where the suite names none.
         A metric replaces theirs.
         """
-        tables = self.shown.tables or [Table(columns=("features", "shots", "k_eff"))]
+        tables = self.shown.tables or [TableSpec(columns=("features", "shots", "k_eff"))]
         return self._distinct(
             [table.model_copy(update={"metric": (metric,)} if metric else {}) for table in tables]
         )
@@ -140,11 +140,8 @@ class View(NamedTuple):
         axes = [axis for axis in axes if axis in record.axes]
         if n_params > 1:
             axes = [axis for axis in axes if axis not in record.params or axis in record.special]
-        axes = (
-            [axis for axis in axes if axis != "scorer"]
-            if len(axes) > 1 and record.scorer is None
-            else axes
-        )
+        if len(axes) > 1 and record.scorer is None:
+            axes = [axis for axis in axes if axis != "scorer"]
         return " · ".join(self.label(axis, record.axis(axis)) for axis in axes) or "default"
 
     def _distinct(self, shown: Sequence[Shown]) -> list[Shown]:
@@ -177,10 +174,12 @@ def load_view(store: Store, plan: Plan) -> View:
     return View(plan, read_presentation(plan.source, f"plan {plan.name}"), records)
 
 
-def values_of(placed: Sequence[Placed], axis: str) -> list[Any]:
+def values_of(placed: Sequence[HasAxes], axis: str) -> list[Any]:
     """The values that occur on an axis: numbers in their order, others as they come."""
     values = list({repr(value): value for value in (one.axis(axis) for one in placed)}.values())
-    return sorted(values) if all(isinstance(value, (int, float)) for value in values) else values
+    if all(isinstance(value, (int, float)) for value in values):
+        return sorted(values)
+    return values
 
 
 def grouped(placed: Sequence[P], axes: Sequence[str]) -> dict[tuple[Any, ...], list[P]]:
@@ -218,7 +217,8 @@ def context(view: View, records: Sequence[Record], shown: Sequence[str]) -> str:
     words = []
     words += [view.label(axis, first.axis(axis)) for axis in ("method", "features") if shared(axis)]
     classes = {record.task["n_ways"] or record.features.n_classes for record in records}
-    words += [f"K = {classes.pop()}"] if len(classes) == 1 else []
+    if len(classes) == 1:
+        words.append(f"K = {classes.pop()}")
     for axis in filter(shared, ("shots", "k_eff", "n_query", "sampling", "alpha")):
         if first.axis(axis) is not None or axis == "shots":
             words.append(
@@ -266,7 +266,8 @@ def pairs(a: Sequence[Record], b: Sequence[Record]) -> list[tuple[Record, Record
     ]
     if not same:
         raise InputError(
-            "The two have no tasks in common; compare results with the same features, task and seed."
+            "The two have no tasks in common; compare results with the same features, "
+            "task and seed."
         )
     shared = (min(one.n_tasks, other.n_tasks) for one, other in same)
     return [
@@ -296,7 +297,8 @@ def label(axis: str, value: Any, names: Mapping[str, str] | None = None) -> str:
     if axis in LATER and value == DEFAULTS[axis]:
         return f"no {axis_title(axis)}"
     if axis in known:
-        value = known[axis][value].title if value in known[axis] else value
+        if value in known[axis]:
+            value = known[axis][value].title
     elif axis == "metrics":
         value = find_summary(value)[1].title
     elif axis == "features":
@@ -346,11 +348,14 @@ def setting(record: Record) -> str:
     ]
     words += [label(axis, task[axis]) for axis in ("k_eff", "n_query")]
     alpha = "" if task["alpha"] is None else f"({task['alpha']:g})"
-    words += [] if task["sampling"] == "uniform" else [f"{task['sampling']}{alpha}"]
+    if task["sampling"] != "uniform":
+        words.append(f"{task['sampling']}{alpha}")
     return ", ".join([*words, *later_words(task)])
 
 
 def old_note(records: Iterable[Record]) -> str:
     """Which results are not of the present versions of their methods; '' where all are."""
     reasons = sorted({record.old for record in records if record.old})
-    return f"†: {'; '.join(reasons)}. Run the suite again to update it." if reasons else ""
+    if reasons:
+        return f"†: {'; '.join(reasons)}. Run the suite again to update it."
+    return ""
