@@ -69,8 +69,8 @@ def adapt(
 
     Notes
     -----
-    It reads nothing but the queries and the class vectors. All classes count as equally frequent, so that it does not
-    notice absent ones.
+    It reads nothing but the queries and the class vectors. All classes count as equally frequent,
+    so that it does not notice absent ones.
 
     The authors choose c for each test set, from 10 to 100. Here it is 100, their most frequent
     value, for all. It does not change the term of the banks.

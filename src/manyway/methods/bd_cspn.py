@@ -47,7 +47,8 @@ def bd_cspn(
 
     Notes
     -----
-    The shift assumes that support and queries have the same mean, hence the same classes in the same proportions.
+    The shift assumes that support and queries have the same mean,
+    hence the same classes in the same proportions.
 
     The defaults are those of the PADDLE paper's experiments, which use τ = 30 for ResNet-18 on
     tiered-ImageNet and 50 elsewhere. The paper of BD-CSPN uses τ = 10, ``weighting="samples"`` and
@@ -76,9 +77,10 @@ def bd_cspn(
     assigned = one_hot(similarity.argmax(-1), tasks.n_classes, tasks.dtype)
     rectified = _weights(similarity * logit_scale, assigned, weighting).mT @ samples
     rectified = torch.where(assigned.any(1).unsqueeze(-1), rectified, means)
-    scores = (
-        unit(shifted) @ unit(rectified).mT * logit_scale if cosine else dot_scores(query, rectified)
-    )
+    if cosine:
+        scores = unit(shifted) @ unit(rectified).mT * logit_scale
+    else:
+        scores = dot_scores(query, rectified)
     return Solution(scores.softmax(-1), n_iter=1, converged=True, make_prototypes=lambda: rectified)
 
 

@@ -45,8 +45,8 @@ def bpa(
 
     Notes
     -----
-    Every item has the same weight in the matching, so that nothing is assumed about the sizes of classes. An item of an
-    absent class gives its weight to others all the same.
+    Every item has the same weight in the matching, so that nothing is assumed about the sizes of
+    classes. An item of an absent class gives its weight to others all the same.
 
     The defaults are those of the authors' training script. Its evaluation script tries λ from 0.1
     to 0.5 on the test tasks, and matches without the labels of the support.

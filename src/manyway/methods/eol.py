@@ -57,8 +57,8 @@ def eol(
 
     Notes
     -----
-    The published settings differ per proportion of unknown queries, so they read it. Here b is the same for all tasks.
-    There are no recorded runs of the original to compare with.
+    The published settings differ per proportion of unknown queries, so they read it. Here b is the
+    same for all tasks. There are no recorded runs of the original to compare with.
 
     Reference: Ochal, Patacchiola, Boudiaf, Wang, "EOL: Transductive few-shot open-set recognition
     by enhancing outlier logits", 2024, arXiv 2408.02052.
@@ -82,15 +82,7 @@ def eol(
     n_support = tasks.n_support
 
     def log_probabilities(weights: Tensor) -> tuple[Tensor, Tensor]:
-        """[t, n, k] ln p and [t, n] ln(1 − ξ), for weights [t, k, d + 2]: prototypes, η and δ."""
-        w = weights[..., :-2]
-        eta = weights[..., -2]
-        delta = weights[..., -1]
-        lengths = w.square().sum(-1, keepdim=True).clamp_min(torch.finfo(w.dtype).tiny).sqrt()
-        cosines = directions @ (w / lengths).mT
-        logits = logit_scale * (eta.exp().unsqueeze(1) * cosines + delta.unsqueeze(1))
-        inlier = logits.logsumexp(-1) - log(tasks.n_classes) + log(proportion)
-        return logits.log_softmax(-1) + logsigmoid(inlier).unsqueeze(-1), logsigmoid(-inlier)
+        return _log_probabilities(weights, directions, logit_scale, proportion)
 
     def loss(weights: Tensor) -> Tensor:
         found, outlier = log_probabilities(weights)
@@ -115,6 +107,20 @@ def eol(
     answer = found[:, n_support:].softmax(-1)
     unknown = outlier[:, n_support:].exp()
     return Solution(answer, max_iter, False, lambda: centres, unknown=unknown)
+
+
+def _log_probabilities(
+    weights: Tensor, directions: Tensor, logit_scale: float, proportion: float
+) -> tuple[Tensor, Tensor]:
+    """[t, n, k] ln p and [t, n] ln(1 − ξ), for weights [t, k, d + 2]: prototypes, η and δ."""
+    w = weights[..., :-2]
+    eta = weights[..., -2]
+    delta = weights[..., -1]
+    lengths = w.square().sum(-1, keepdim=True).clamp_min(torch.finfo(w.dtype).tiny).sqrt()
+    cosines = directions @ (w / lengths).mT
+    logits = logit_scale * (eta.exp().unsqueeze(1) * cosines + delta.unsqueeze(1))
+    inlier = logits.logsumexp(-1) - log(weights.shape[1]) + log(proportion)
+    return logits.log_softmax(-1) + logsigmoid(inlier).unsqueeze(-1), logsigmoid(-inlier)
 
 
 def _plogp(values: Tensor) -> Tensor:

@@ -67,8 +67,9 @@ def label_shift(
 
     Notes
     -----
-    ``calibrate=False, max_iter=100`` is the recorded run of a public implementation, abstention. Accuracy in % on the
-    first 10 recorded tasks, in the order 5 shots with K_eff = 5, 5 shots with 30, 20 shots with 5:
+    ``calibrate=False, max_iter=100`` is the recorded run of a public implementation, abstention.
+    Accuracy in % on the first 10 recorded tasks, in the order 5 shots with K_eff = 5, 5 shots with
+    30, 20 shots with 5:
 
     ====================  ==================  ==================
     posteriors            CLINC150            CUB-200

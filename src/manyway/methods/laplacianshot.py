@@ -66,8 +66,9 @@ def laplacianshot(
 
     Notes
     -----
-    Nothing is assumed about which classes occur. The defaults are those of the PADDLE paper's experiments on mini- and
-    tiered-ImageNet; on iNat it uses λ = 1 and ``n_neighbors`` = 9. The authors tune λ on validation classes.
+    Nothing is assumed about which classes occur. The defaults are those of the PADDLE paper's
+    experiments on mini- and tiered-ImageNet; on iNat it uses λ = 1 and ``n_neighbors`` = 9. The
+    authors tune λ on validation classes.
 
     Convergence: for a symmetric graph the iteration lowers the energy with λ/2 in place of λ, which
     changes by −KL(u_old‖u_new) − (λ/2) Σ Δ·(W Δ) with Δ = u_new − u_old, and hence never increases
@@ -92,7 +93,8 @@ def laplacianshot(
     centres = prototypes(tasks)
     unary = squared_distances(tasks.query, centres)
     graph = nearest_others(tasks.query, n_neighbors)
-    graph = (graph + graph.mT) / 2 if symmetric else graph
+    if symmetric:
+        graph = (graph + graph.mT) / 2
     graph = graph * graph_weight
     u = (-unary).softmax(-1)
     pull = graph @ u

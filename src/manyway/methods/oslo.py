@@ -50,9 +50,9 @@ def oslo(
 
     Notes
     -----
-    Labels are those of the prototypes after the last update, as in the authors' code. ``unknown`` comes from the
-    prototypes before it. It is a score, not a calibrated probability. The first inlierness depends on the mean cosine
-    to all classes.
+    Labels are those of the prototypes after the last update, as in the authors' code. ``unknown``
+    comes from the prototypes before it. It is a score, not a calibrated probability. The first
+    inlierness depends on the mean cosine to all classes.
 
     The defaults are the authors', for one and for five shots.
 

@@ -76,9 +76,10 @@ def osls(
 
     Notes
     -----
-    It reads nothing but support and queries. The authors learn the gate from pictures mixed with noise, whose share
-    they set per data set; unknown samples made of the support need no pictures. A class with one example has no sample
-    that is known. If no class has two, no query is called unknown.
+    It reads nothing but support and queries. The authors learn the gate from pictures mixed
+    with noise, whose share they set per data set; unknown samples made of the support need no
+    pictures. A class with one example has no sample that is known. If no class has two, no
+    query is called unknown.
 
     Where few of many classes occur, π of a present class is far above 1/K, so that known queries
     win over unknown ones: with the sigmoid ρ was 1 in 60 of 60 recorded open-set tasks of up to 150

@@ -61,8 +61,8 @@ def pt_map(
 
     Notes
     -----
-    All K classes receive the same number of queries. This is right when all classes occur equally often, and harmful
-    when few of them occur.
+    All K classes receive the same number of queries. This is right when all classes occur equally
+    often, and harmful when few of them occur.
 
     The defaults are those of the PADDLE paper's experiments (``step`` is 0.01 there for the WRN on
     mini-ImageNet); the paper of PT-MAP uses ``step`` = 0.2.
@@ -137,17 +137,24 @@ class _Problem(NamedTuple):
         centre = query.mean(1, keepdim=True)
         query = query - centre
         sums = sums - counts.unsqueeze(-1) * centre
-        gram = query @ query.mT if tasks.n_query < 2 * tasks.n_features else None
-        sum_norms = sums.square().sum(-1)
-        query_norms = query.square().sum(-1, keepdim=True)
-        return _Problem(query, sums, counts, centre, gram, query @ sums.mT, sum_norms, query_norms)
+        return _Problem(
+            query=query,
+            sums=sums,
+            counts=counts,
+            centre=centre,
+            gram=query @ query.mT if tasks.n_query < 2 * tasks.n_features else None,
+            cross=query @ sums.mT,
+            sum_norms=sums.square().sum(-1),
+            query_norms=query.square().sum(-1, keepdim=True),
+        )
 
     def _products(self, a: Tensor, b: Tensor) -> tuple[Tensor, Tensor]:
         """z_q·w_k [t, q, k] and ‖w_k‖² [t, k]."""
         along = self.cross * a.unsqueeze(1)
-        products = along + (
-            self.query @ (self.query.mT @ b) if self.gram is None else self.gram @ b
-        )
+        if self.gram is None:
+            products = along + self.query @ (self.query.mT @ b)
+        else:
+            products = along + self.gram @ b
         return products, a.square() * self.sum_norms + (b * (along + products)).sum(1)
 
     def cost(self, a: Tensor, b: Tensor) -> Tensor:

@@ -35,7 +35,8 @@ def simpleshot(
 
     Notes
     -----
-    The original predicts labels only; with τ = 1 the probabilities are those of unit Gaussians around the class means.
+    The original predicts labels only; with τ = 1 the probabilities are those of unit Gaussians
+    around the class means.
 
     Reference: Wang, Chao, Weinberger, van der Maaten, "SimpleShot: revisiting nearest-neighbor
     classification for few-shot learning", 2019.
@@ -47,9 +48,10 @@ def simpleshot(
     [[0, 1]]
     """
     tasks = transform(tasks, scale)
-    centres = (
-        prototypes(tasks) if prepared is None else prepared.prototypes.expand(tasks.n_tasks, -1, -1)
-    )
+    if prepared is None:
+        centres = prototypes(tasks)
+    else:
+        centres = prepared.prototypes.expand(tasks.n_tasks, -1, -1)
     probabilities = (dot_scores(tasks.query, centres) * logit_scale).softmax(-1)
     return Solution(probabilities, n_iter=1, converged=True, make_prototypes=lambda: centres)
 
@@ -78,6 +80,6 @@ def prepare_simpleshot(
     >>> prepare_simpleshot(tasks, scale=None).prototypes.flatten().tolist()
     [0.0, 5.0]
     """
-    return (
-        None if scale in QUERY_DEPENDENT | JOINT else Prepared(prototypes(transform(tasks, scale)))
-    )
+    if scale in QUERY_DEPENDENT | JOINT:
+        return None
+    return Prepared(prototypes(transform(tasks, scale)))

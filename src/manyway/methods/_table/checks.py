@@ -87,7 +87,8 @@ def check_solution(method: str, tasks: core.Tasks, solution: core.Solution) -> N
     if tasks.pile is not None:
         return  # another pass would only be for this; whoever reads the answers sees them
     total = solution.probabilities.sum(-1)
-    total = 0 * total + 1 if tasks.several else total
+    if tasks.several:
+        total = 0 * total + 1
     if solution.unknown is not None and solution.unknown_groups is not None:
         total = total + solution.unknown
     bad = ~((total - 1).abs() <= _ROW_SUMS)  # written so that NaN is bad

@@ -165,18 +165,19 @@ class Method:
             raise InputError(
                 f"{self.name} cannot use known labels of queries; use {able}, or leave `known` out."
             )
-        asked = {
-            "use earlier batches": tasks.earlier is not None,
-            "answer several classes": tasks.several,
-        }
-        for what in (what for what, given in asked.items() if given and not self.takes_known):
-            raise InputError(f"{self.name} cannot {what}; use {able}.")
+        if tasks.earlier is not None and not self.takes_known:
+            raise InputError(f"{self.name} cannot use earlier batches; use {able}.")
+        if tasks.several and not self.takes_known:
+            raise InputError(f"{self.name} cannot answer several classes; use {able}.")
         if tasks.pile is not None and self.in_blocks is None and self.transductive:
             others = (
                 one for one in METHODS.values() if one.class_features or tasks.class_table is None
             )
             able = " or ".join(one.name for one in others if one.in_blocks is not None)
-            many = f"{tasks.n_query} items and {tasks.n_classes} classes cannot be labelled by {self.name} in blocks"
+            many = (
+                f"{tasks.n_query} items and {tasks.n_classes} classes cannot be labelled by "
+                f"{self.name} in blocks"
+            )
             raise InputError(
                 f"{many}; choose the `method` {able}, or cut the items into smaller batches."
             )

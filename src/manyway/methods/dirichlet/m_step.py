@@ -141,7 +141,7 @@ class _Steps:
         self.left -= 1
         self.taken += 1
         x = self.change
-        (f, h, q) = self.scratch
+        f, h, q = self.scratch
         slope, origin, psi1, psi2, psi3, h0, h1, h2, _ = self.rows
         shift = self._psi_of_total().sub_(self.psi_of_total).to(x.dtype)
         torch.addcmul(psi2, psi3, x, out=q)

@@ -51,7 +51,8 @@ class _Parameters(NamedTuple):
         if self.lam is not None or not 1 <= self.k_eff <= tasks.n_classes:
             most = tasks.n_classes
             raise InputError(
-                f"k_eff is {self.k_eff}; it must be from 1 to K = {most}, and lam must then be None."
+                f"k_eff is {self.k_eff}; it must be from 1 to K = {most}, "
+                "and lam must then be None."
             )
         return float(tasks.n_classes // self.k_eff)
 
@@ -120,12 +121,13 @@ def em_dirichlet(
 
     Notes
     -----
-    Support samples lie almost in a corner of the simplex where the prototypes were made from them. The likelihood of
-    some classes then has its maximum at infinity or at parameters of many thousands, which no query fits. The authors'
-    1,000 steps do not reach it: their parameters grow until the last iteration, and their answers depend on the number
-    of steps. The exact update has a conjugate prior instead: one more sample per class with the mean logarithms of the
-    uniform distribution on the simplex. The maximum is then finite and unique. Accuracy in % on the 1 to 5 recorded
-    tasks, in the order 5 shots with K_eff = 5, 5 shots with 30, 20 shots with 5:
+    Support samples lie almost in a corner of the simplex where the prototypes were made from them.
+    The likelihood of some classes then has its maximum at infinity or at parameters of many
+    thousands, which no query fits. The authors' 1,000 steps do not reach it: their parameters grow
+    until the last iteration, and their answers depend on the number of steps. The exact update has
+    a conjugate prior instead: one more sample per class with the mean logarithms of the uniform
+    distribution on the simplex. The maximum is then finite and unique. Accuracy in % on the 1 to 5
+    recorded tasks, in the order 5 shots with K_eff = 5, 5 shots with 30, 20 shots with 5:
 
     ====================  ==================  ==================
     update of α           CLINC150            CUB-200
@@ -186,8 +188,8 @@ def hard_em_dirichlet(
 
     Notes
     -----
-    ``em_dirichlet`` says what the two updates of α are. Accuracy in % on the 1 to 3 recorded tasks, in the order 5
-    shots with K_eff = 5, 5 shots with 30, 20 shots with 5:
+    ``em_dirichlet`` says what the two updates of α are. Accuracy in % on the 1 to 3 recorded tasks,
+    in the order 5 shots with K_eff = 5, 5 shots with 30, 20 shots with 5:
 
     ====================  ==================  ==================
     update of α           CLINC150            CUB-200
@@ -271,11 +273,10 @@ def _solve_block(
         # Σ_j −ln z_qj is the same for all classes.
         fit = cross_products(logs, alpha) + normaliser.unsqueeze(1)
         probabilities = (fit + bias).softmax(-1)
-        u = (
-            one_hot(probabilities.argmax(-1), n_classes, fit.dtype)
-            if parameters.hard
-            else probabilities
-        )
+        if parameters.hard:
+            u = one_hot(probabilities.argmax(-1), n_classes, fit.dtype)
+        else:
+            u = probabilities
         if parameters.with_objective:
             of_support = (counts * normaliser).sum(-1) + (sums * alpha).sum((1, 2))
             recorder.add(_terms(u, fit, of_support, weight * tasks.n_query))
@@ -305,7 +306,10 @@ def _check_points(tasks: Tasks) -> None:
             task, row = bad.nonzero()[0].tolist()
             total = float(points[task, row].sum())
             least = float(points[task, row].min())
-            found = f"row {row} of the {name} of task {task} has a sum of {total:.4g} and a value of {least:.4g}"
+            found = (
+                f"row {row} of the {name} of task {task} has a sum of {total:.4g} and a value of "
+                f"{least:.4g}"
+            )
             raise InputError(f"simplex='given' needs probabilities that sum to one; {found}.")
 
 

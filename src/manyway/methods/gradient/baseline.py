@@ -55,9 +55,9 @@ def baseline(
 
     Notes
     -----
-    Chen et al. train a new linear layer with SGD. Starting at the class means and using Adam is the choice of the
-    benchmarks by Veilleux et al. and of the PADDLE paper. Differs from the code of the latter: the gradient is written
-    out (and tested against autograd).
+    Chen et al. train a new linear layer with SGD. Starting at the class means and using Adam is the
+    choice of the benchmarks by Veilleux et al. and of the PADDLE paper. Differs from the code of
+    the latter: the gradient is written out (and tested against autograd).
 
     Reference: Chen, Liu, Kira, Wang, Huang, "A closer look at few-shot classification", ICLR 2019.
 
@@ -114,8 +114,9 @@ def baseline_pp(
 
     Notes
     -----
-    Differs from Chen et al. as ``baseline`` does, and in a fixed temperature where they learn one. Differs from the
-    PADDLE paper's code, which trains with Euclidean logits and uses cosines for prediction only: here both are cosines.
+    Differs from Chen et al. as ``baseline`` does, and in a fixed temperature where they learn one.
+    Differs from the PADDLE paper's code, which trains with Euclidean logits and uses cosines for
+    prediction only: here both are cosines.
 
     Reference: Chen, Liu, Kira, Wang, Huang, "A closer look at few-shot classification", ICLR 2019.
 

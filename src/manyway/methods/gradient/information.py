@@ -122,7 +122,10 @@ class Information:
 
     def __post_init__(self) -> None:
         if len(self.weights) != 3 or len(self.alphas) != 2:
-            three = f"weights {tuple(self.weights)} must be three numbers (cross-entropy, marginal, conditional)"
+            three = (
+                f"weights {tuple(self.weights)} must be three numbers (cross-entropy, marginal, "
+                "conditional)"
+            )
             raise InputError(
                 f"{three} and alphas {tuple(self.alphas)} two (marginal, conditional)."
             )

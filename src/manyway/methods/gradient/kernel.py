@@ -63,22 +63,18 @@ def _descend(
     n_support = labels.shape[1]
     n_query = n_samples - n_support
     n_classes = start.shape[1]
-    state = _State.of(samples, labels, start)
+    state = _Workspace.of(samples, labels, start)
     times = n_samples / (max(map(abs, weights)) or 1)  # brings the slopes near 1, where float16 loses nothing
     slopes_of = {
-        "n_rows": state.n_rows,
-        "n_blocks": state.n_blocks + 1,
         "n_classes": n_classes,
         "n_support": n_support,
         "n_query": n_query,
-        "n_chunks": state.n_chunks,
         "scale": logit_scale,
         "cost": weights[0] * times / n_support,
         "marginal": weights[1] * times / (n_query or 1),
         "conditional": weights[2] * times / (n_query or 1),
         "A": marginal_order,
         "B": conditional_order,
-        **state.shape,
     }
     for step in range(max_iter + 1):
         root = sqrt(1 - SQUARE_DECAY**step)
@@ -99,18 +95,13 @@ def _descend(
             num_warps=4,
             num_stages=4,
         )
-        if step == max_iter:
-            break
-        support = (state.n_blocks, n_tasks)
-        launch(_write_slopes, support, state.to_slopes, **slopes_of, QUERIES=False, **state.support_options)
-        if n_query:
-            options = {"QUERIES": True, "ROWS": query_rows(n_query), "num_warps": 8}
-            launch(_write_slopes, (1, n_tasks), state.to_slopes, **slopes_of, **options)
+        if step < max_iter:
+            state.write_slopes(slopes_of)
     return state.w[..., :n_features]
 
 
 @dataclass(frozen=True, eq=False)
-class _State:
+class _Workspace:
     """The memory of the two kernels, and how the work is divided into programs."""
 
     n_chunks: int  # of STEP features
@@ -122,8 +113,24 @@ class _State:
     to_slopes: Memory
     to_move: Memory
 
+    def write_slopes(self, of_loss: dict[str, Any]) -> None:
+        """The slopes of the support and, where the loss has terms for them, of the queries."""
+        n_tasks = len(self.w)
+        given = {
+            "n_rows": self.n_rows,
+            "n_blocks": self.n_blocks + 1,
+            "n_chunks": self.n_chunks,
+            **of_loss,
+            **self.shape,
+        }
+        support = (self.n_blocks, n_tasks)
+        launch(_write_slopes, support, self.to_slopes, **given, QUERIES=False, **self.support_options)
+        if of_loss["n_query"]:
+            options = {"QUERIES": True, "ROWS": query_rows(of_loss["n_query"]), "num_warps": 8}
+            launch(_write_slopes, (1, n_tasks), self.to_slopes, **given, **options)
+
     @staticmethod
-    def of(samples: Tensor, labels: Tensor, start: Tensor) -> "_State":
+    def of(samples: Tensor, labels: Tensor, start: Tensor) -> "_Workspace":
         n_tasks, n_samples, n_features = samples.shape
         n_classes = start.shape[1]
         first, second = two_blocks(n_classes)
@@ -155,8 +162,16 @@ class _State:
             square=writes(torch.zeros_like(w), "t k depth"),
         )
         to_slopes = Memory.of(**both, labels=reads(labels, "t s", torch.int32))
-        shape = {"FIRST": first, "SECOND": second, "STEP": STEP}
-        return _State(n_chunks, n_rows, n_blocks, shape, support_options, w, to_slopes, to_move)
+        return _Workspace(
+            n_chunks=n_chunks,
+            n_rows=n_rows,
+            n_blocks=n_blocks,
+            shape={"FIRST": first, "SECOND": second, "STEP": STEP},
+            support_options=support_options,
+            w=w,
+            to_slopes=to_slopes,
+            to_move=to_move,
+        )
 
 
 @triton.jit

@@ -57,8 +57,8 @@ def tim(
 
     Notes
     -----
-    The marginal term favours equal proportions of all K classes. This is right when all classes occur, and harmful when
-    few of them occur.
+    The marginal term favours equal proportions of all K classes. This is right when all classes
+    occur, and harmful when few of them occur.
 
     The defaults are those of the PADDLE paper's experiments; the authors of TIM use weights (0.1,
     1, 0.1) and 1000 steps. Differs from the authors' code: the gradient is written out (and tested
@@ -148,8 +148,8 @@ def alpha_tim(
 
     Notes
     -----
-    The slope of H_a vanishes at a proportion of 0 (as π^(a−1)), where that of Shannon's entropy is infinite: an absent
-    class need not receive queries. With ``alphas=(1, 1)`` this is TIM.
+    The slope of H_a vanishes at a proportion of 0 (as π^(a−1)), where that of Shannon's entropy is
+    infinite: an absent class need not receive queries. With ``alphas=(1, 1)`` this is TIM.
 
     The defaults are those of the PADDLE paper's experiments; the authors of α-TIM use alphas (2, 2)
     with 1 shot and (7, 7) above. The support's term is Shannon's cross-entropy in both. Differs
@@ -215,10 +215,10 @@ def tim_adm(
 
     Notes
     -----
-    Neither update is an exact minimiser, so the loss need not decrease. When few of many classes occur, the iteration
-    can be unstable: on 20-way tasks with 5 present classes, answers after 60 iterations depend on rounding. The PADDLE
-    paper does not report TIM-ADM; the defaults are its authors'. They favour equal proportions of all K classes more
-    strongly than those of ``tim``.
+    Neither update is an exact minimiser, so the loss need not decrease. When few of many classes
+    occur, the iteration can be unstable: on 20-way tasks with 5 present classes, answers after 60
+    iterations depend on rounding. The PADDLE paper does not report TIM-ADM; the defaults are its
+    authors'. They favour equal proportions of all K classes more strongly than those of ``tim``.
 
     Differs from the authors' code: v is computed from logarithms;
     support and queries are multiplied in one product.

@@ -101,8 +101,8 @@ def alpha_am(
 
     Notes
     -----
-    It reads nothing but support and queries. The answer is that of the last iteration, before its step of Adam, as in
-    the authors' code.
+    It reads nothing but support and queries. The answer is that of the last iteration, before its
+    step of Adam, as in the authors' code.
 
     The constants with one and with five and more examples are the authors', who set them in code by
     the number of shots. Their code has none for two to four: a = 1 stays in the formula of H_a,
@@ -160,7 +160,7 @@ def _rooted(rows: Tensor) -> Tensor:
     return unit(rows.sign() * (rows.abs() + 1e-6).sqrt())
 
 
-class _Trained(NamedTuple):
+class _TrainedGraph(NamedTuple):
     """What is trained."""
 
     centres: Tensor  # [t, k, d]
@@ -220,16 +220,16 @@ class _Training(NamedTuple):
             adams = [
                 adam.step(slope, step, self.lr) for adam, slope in zip(adams, slopes, strict=True)
             ]
-            trained = _Trained(*(adam.parameters for adam in adams))
+            trained = _TrainedGraph(*(adam.parameters for adam in adams))
         return _Ended(logits[:, tasks.n_support :], trained.centres, recorder.parts)
 
-    def _start(self, centres: Tensor, n_samples: int) -> _Trained:
+    def _start(self, centres: Tensor, n_samples: int) -> _TrainedGraph:
         n_tasks, n_classes, _ = centres.shape
         ones = centres.new_ones(n_tasks, n_samples, n_classes + n_samples)
-        return _Trained(centres, ones, ones * self.alpha, ones[..., :n_classes] * self.alpha)
+        return _TrainedGraph(centres, ones, ones * self.alpha, ones[..., :n_classes] * self.alpha)
 
 
-class _Spread(NamedTuple):
+class _NodeDistances(NamedTuple):
     """The distances of all nodes, and by how much they vary."""
 
     to_centres: Tensor  # [t, n, k]
@@ -239,7 +239,7 @@ class _Spread(NamedTuple):
     n_pairs: int
 
     @staticmethod
-    def of(centres: Tensor, fixed: _Fixed) -> "_Spread":
+    def of(centres: Tensor, fixed: _Fixed) -> "_NodeDistances":
         to_centres = _distances(fixed.samples, centres)
         among_centres = _distances(centres, centres)
         among_centres.diagonal(dim1=1, dim2=2).zero_()
@@ -254,13 +254,15 @@ class _Spread(NamedTuple):
         parts = (fixed.distances, to_centres, among_centres)
         mean = total(*parts) / n_pairs
         squares = total(*((part - mean).square() for part in parts))
-        return _Spread(to_centres, among_centres, mean, (squares / (n_pairs - 1)).sqrt(), n_pairs)
+        return _NodeDistances(
+            to_centres, among_centres, mean, (squares / (n_pairs - 1)).sqrt(), n_pairs
+        )
 
 
 class _Graph(NamedTuple):
     """One pass: the graph, and the labels that spread over it."""
 
-    distances: _Spread
+    distances: _NodeDistances
     scaled: Tensor  # [t, n, k + n] distances of samples to all nodes, divided by their deviation
     affinities: Tensor  # [t, n, k + n] A, 0 where not kept
     edges: Tensor  # [t, n, k + n] (A + Aᵀ)/2
@@ -272,9 +274,9 @@ class _Graph(NamedTuple):
     spread: Tensor  # [t, n, k] the propagated labels of the samples
 
     @staticmethod
-    def of(trained: _Trained, fixed: _Fixed) -> "_Graph":
+    def of(trained: _TrainedGraph, fixed: _Fixed) -> "_Graph":
         n_classes = trained.centres.shape[1]
-        distances = _Spread.of(trained.centres, fixed)
+        distances = _NodeDistances.of(trained.centres, fixed)
         scaled = torch.cat([distances.to_centres, fixed.distances], -1) / distances.deviation
         affinities = (-trained.stretch * scaled).exp_()
         affinities[..., n_classes:].diagonal(dim1=1, dim2=2).zero_()
@@ -304,7 +306,7 @@ class _Graph(NamedTuple):
             spread=spread,
         )
 
-    def pull_back(self, slopes: Tensor, trained: _Trained, fixed: _Fixed) -> _Trained:
+    def pull_back(self, slopes: Tensor, trained: _TrainedGraph, fixed: _Fixed) -> _TrainedGraph:
         """The gradient in all that is trained, from the derivatives in the
         propagated labels [t, n, k].
         """
@@ -316,7 +318,7 @@ class _Graph(NamedTuple):
         of_affinities = torch.cat([of_edges[..., :n_classes], among + among.mT], -1) / 2
         exponents = -of_affinities * self.affinities
         of_scaled = exponents * trained.stretch
-        return _Trained(
+        return _TrainedGraph(
             centres=self._centre_slopes(of_scaled, trained.centres, fixed),
             stretch=exponents * self.scaled,
             weights=of_rows * self.edges,

@@ -89,8 +89,8 @@ def transclip(
 
     Notes
     -----
-    The authors' code takes K from the labels of the queries, and chooses γ with separate labelled images. Here K is the
-    number of possible classes and the support chooses.
+    The authors' code takes K from the labels of the queries, and chooses γ with separate labelled
+    images. Here K is the number of possible classes and the support chooses.
 
     The authors' code stacks V above W, and u above y. It multiplies the first |Q| rows of the
     former, which are mostly rows of V, with u, and the others with y. ``graph="authors"`` does the
@@ -186,10 +186,15 @@ class _Moments(NamedTuple):
     @staticmethod
     def of(tasks: Tasks, support: Tensor, query: Tensor) -> "_Moments":
         centre = query.mean(1, keepdim=True)
-        squares = [(values - centre).square().sum(1, keepdim=True) for values in (query, support)]
         sums, counts = class_sums(tasks)
         return _Moments(
-            query, centre, squares[0], sums, counts.unsqueeze(-1), squares[1], tasks.n_support
+            query=query,
+            centre=centre,
+            query_squares=(query - centre).square().sum(1, keepdim=True),
+            sums=sums,
+            counts=counts.unsqueeze(-1),
+            support_squares=(support - centre).square().sum(1, keepdim=True),
+            n_support=tasks.n_support,
         )
 
     def start(self, vectors: Tensor) -> Tensor:

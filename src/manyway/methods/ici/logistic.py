@@ -26,8 +26,8 @@ _MEMORY = 10  # moves that the quasi-Newton matrix is built from
 _SLOPE = 0.9
 _MAX_TRIALS = 20  # per line search
 _MAX_PASSES = 1000  # over the data
-# once so few tasks of a batch go on, they are copied and the others left: a copy costs a pass or
-# two
+# once so few tasks of a batch go on, they are copied and the others left:
+# a copy costs a pass or two
 _CROWD = 0.75
 
 
@@ -40,8 +40,8 @@ class Fit(NamedTuple):
     weights: Tensor  # [t, d + 1, k], b in the last row
     steps: Tensor  # [t, m, P] the last moves of the weights
     changes: Tensor  # [t, m, P] of the gradient in them
-    # [t, m, m] = steps·changes; the product with the change of an earlier move is not kept up to
-    # date
+    # [t, m, m] = steps·changes;
+    # the product with the change of an earlier move is not kept up to date
     mixed: Tensor
     squares: Tensor  # [t, m, m] = changes·changes
     moves: Tensor  # [t] how many there were
@@ -54,7 +54,12 @@ class Fit(NamedTuple):
         products = features.new_zeros(n_tasks, _MEMORY, _MEMORY)
         moves = torch.zeros(n_tasks, dtype=torch.int64, device=features.device)
         return Fit(
-            features.new_zeros(n_tasks, width, n_classes), rows, rows, products, products, moves
+            weights=features.new_zeros(n_tasks, width, n_classes),
+            steps=rows,
+            changes=rows,
+            mixed=products,
+            squares=products,
+            moves=moves,
         )
 
     def take(self, which: Tensor) -> Fit:
@@ -176,12 +181,22 @@ class _Run:
         gradient = _gradient(features, labels, costs, start.weights)
         direction = start.direction(gradient)
         slope = _inner(direction, gradient)
-        fit = start.take(torch.ones_like(goal, dtype=torch.bool))
-        tasks = torch.arange(len(goal), device=goal.device)
-        low = torch.zeros_like(goal)
-        high = torch.full_like(goal, torch.inf)
-        search = (torch.ones_like(goal), low, slope, high, torch.zeros_like(start.moves))
-        return _Run(fit, tasks, features, labels, costs, goal, gradient, direction, slope, *search)
+        return _Run(
+            fit=start.take(torch.ones_like(goal, dtype=torch.bool)),
+            tasks=torch.arange(len(goal), device=goal.device),
+            features=features,
+            labels=labels,
+            costs=costs,
+            goal=goal,
+            gradient=gradient,
+            direction=direction,
+            slope=slope,
+            length=torch.ones_like(goal),
+            low=torch.zeros_like(goal),
+            low_slope=slope,
+            high=torch.full_like(goal, torch.inf),
+            trials=torch.zeros_like(start.moves),
+        )
 
     def take(self, which: Tensor) -> _Run:
         return _Run(
@@ -285,4 +300,6 @@ def _gradient(features: _Rows, labels: Tensor, costs: Tensor, weights: Tensor) -
 
 def _inner(rows: Tensor, vector: Tensor) -> Tensor:
     """Inner products of rows [t, m, P], or of one row [t, P], with a vector [t, P]."""
-    return (rows * vector).sum(-1) if rows.ndim == 2 else (rows @ vector.unsqueeze(-1)).squeeze(-1)
+    if rows.ndim == 2:
+        return (rows * vector).sum(-1)
+    return (rows @ vector.unsqueeze(-1)).squeeze(-1)

@@ -58,9 +58,9 @@ def ici(
 
     Notes
     -----
-    Nothing is assumed about which classes occur, but each class can receive ``n_per_round`` queries even when all of
-    them are wrong. The defaults are those of the PADDLE paper's experiments on tiered-ImageNet and of ICI's authors; on
-    mini-ImageNet the paper uses ``n_components`` = 2.
+    Nothing is assumed about which classes occur, but each class can receive ``n_per_round`` queries
+    even when all of them are wrong. The defaults are those of the PADDLE paper's experiments on
+    tiered-ImageNet and of ICI's authors; on mini-ImageNet the paper uses ``n_components`` = 2.
 
     Differs from the authors' code: the path is exact and costs n·r² per step in place of dense n ×
     n systems (``manyway.methods.ici.lasso_path``), so that K = 160 is tractable; between two

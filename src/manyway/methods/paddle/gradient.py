@@ -21,7 +21,7 @@ from manyway.methods.gradient.information import Adam, flipped
 from manyway.methods.paddle.forms import FeatureForm, Form, half_norms, prototype_form
 
 # The assignments u [t, q, k], then the optimizer's state. Every tensor has three axes, tasks first.
-State = tuple[Tensor, ...]
+Variables = tuple[Tensor, ...]
 
 
 def paddle_pgd(
@@ -77,9 +77,10 @@ def paddle_pgd(
 
     Notes
     -----
-    A step of Adam has about the size ``lr`` in every coordinate, whatever the gradient, so the objective need not
-    decrease. With w at the weighted means the objective is a concave function of u: a plain projected step of any
-    length never increases it, and the steps end at a corner of the simplex, that is in hard assignments.
+    A step of Adam has about the size ``lr`` in every coordinate, whatever the gradient, so the
+    objective need not decrease. With w at the weighted means the objective is a concave function of
+    u: a plain projected step of any length never increases it, and the steps end at a corner of the
+    simplex, that is in hard assignments.
 
     Differs from the authors' code: the complexity has the paper's sign (theirs rewards many
     classes); u keeps moving after the first projection (theirs detaches it, and so scores as
@@ -94,7 +95,8 @@ def paddle_pgd(
     [[0, 0, 0, 2]]
     """
     tasks = transform(tasks, scale)
-    lam = float(tasks.n_query) if lam is None else lam
+    if lam is None:
+        lam = float(tasks.n_query)
     form = prototype_form(tasks, "feature" if optimizer == "adam" else None)
     descent = PlainSteps(form, lr, lam, eps)
     if optimizer == "adam" and isinstance(form, FeatureForm):
@@ -139,24 +141,24 @@ class PlainSteps:
     lam: float
     eps: float
 
-    def start(self, u: Tensor) -> State:
+    def start(self, u: Tensor) -> Variables:
         return (u,)
 
-    def step(self, state: State, number: int) -> State:
+    def step(self, state: Variables, number: int) -> Variables:
         # −scores differs from ½‖w − z‖² by a constant per row, which does not change the projection.
         (u,) = state
         slope = _complexity_slope(u, self.lam, self.eps) - self.form.scores(u)
         return (simplex_projection(u.sub(slope, alpha=self.lr)),)
 
-    def movement(self, before: State, after: State) -> Tensor:
+    def movement(self, before: Variables, after: Variables) -> Tensor:
         """[t] mean over classes of ‖w_after − w_before‖."""
         return self.form.movement(before[0], after[0])
 
-    def explained(self, state: State) -> Tensor:
+    def explained(self, state: Variables) -> Tensor:
         """[t] = ½ Σ_n ‖z_n‖² − ½ Σ_nk u_nk ‖w_k − z_n‖²."""
         return self.form.explained(state[0]) / 2
 
-    def prototypes(self, state: State) -> Tensor:
+    def prototypes(self, state: Variables) -> Tensor:
         """[t, k, d]"""
         return self.form.prototypes(state[0])
 
@@ -167,11 +169,11 @@ class AdamSteps(PlainSteps):
 
     form: FeatureForm
 
-    def start(self, u: Tensor) -> State:
+    def start(self, u: Tensor) -> Variables:
         w = self.form.sums / self.form.counts.unsqueeze(-1)
         return (*Adam.start(u), *Adam.start(w))
 
-    def step(self, state: State, number: int) -> State:
+    def step(self, state: Variables, number: int) -> Variables:
         u = Adam(*state[:3])
         w = Adam(*state[3:])
         u_slope, w_slope = self.gradient(u.parameters, w.parameters)
@@ -188,17 +190,17 @@ class AdamSteps(PlainSteps):
         )
         return u_slope, self._pull(u).addcmul_(w, self._masses(u))
 
-    def movement(self, before: State, after: State) -> Tensor:
+    def movement(self, before: Variables, after: Variables) -> Tensor:
         """[t] mean over classes of ‖w_after − w_before‖."""
         return (after[3] - before[3]).square().sum(-1).sqrt().mean(-1)
 
-    def explained(self, state: State) -> Tensor:
+    def explained(self, state: Variables) -> Tensor:
         """[t] = ½ Σ_n ‖z_n‖² − ½ Σ_nk u_nk ‖w_k − z_n‖²."""
         u = state[0]
         w = state[3]
         return -(w * torch.addcmul(self._pull(u), w, self._masses(u), value=0.5)).sum((1, 2))
 
-    def prototypes(self, state: State) -> Tensor:
+    def prototypes(self, state: Variables) -> Tensor:
         """[t, k, d]"""
         return state[3] + self.form.centre
 

@@ -2,7 +2,8 @@
 (Martin et al., NeurIPS 2022); and soft K-means.
 """
 
-from typing import Literal
+from functools import partial
+from typing import Literal, NamedTuple
 
 import torch
 from torch import Tensor
@@ -81,9 +82,9 @@ def paddle(
 
     Notes
     -----
-    Differs from the printed algorithm: w is updated with the current u, as in the authors' code and in their proof of
-    convergence; the printed algorithm has the previous u. The paper does not name its feature scaling; ``range`` is
-    that of the code behind its tables.
+    Differs from the printed algorithm: w is updated with the current u, as in the authors' code and
+    in their proof of convergence; the printed algorithm has the previous u. The paper does not name
+    its feature scaling; ``range`` is that of the code behind its tables.
 
     In float32, iterations that cannot change the result are skipped, and classes with almost no
     query are updated only in every sixth iteration (``live_iterations``).
@@ -105,22 +106,23 @@ def paddle(
         if solution is not None:
             return solution
     norms = half_norms(tasks, problem) if with_objective else None
-    return _descend(tasks, problem, norms, weight=weight, eps=eps, max_iter=max_iter, tol=tol)
+    return _descend(tasks, problem, norms, _Stop(max_iter, tol), weight=weight, eps=eps)
+
+
+class _Stop(NamedTuple):
+    """When the iterations end."""
+
+    max_iter: int
+    tol: float | None
 
 
 def _descend(
-    tasks: Tasks,
-    everything: Form,
-    norms: Tensor | None,
-    *,
-    weight: float,
-    eps: float,
-    max_iter: int,
-    tol: float | None,
+    tasks: Tasks, everything: Form, norms: Tensor | None, stop: _Stop, *, weight: float, eps: float
 ) -> Solution:
-    """The updates of ``paddle``. ``norms`` are wanted where the objective is;
+    """The updates of ``paddle``. ``norms`` are given where the objective is wanted;
     ``weight`` is λ/|Q|.
     """
+    max_iter, tol = stop
     problem = everything  # of the tasks that still run
     shape = (tasks.n_tasks, tasks.n_query, tasks.n_classes)
     u = torch.zeros(shape, dtype=tasks.dtype, device=tasks.device)
@@ -157,22 +159,15 @@ def _descend(
         if at_mark:
             mark = u
             if u.dtype == torch.float32 and _ALL_CLASSES_UNTIL <= iteration < max_iter:
-                later = live_iterations(
-                    problem, logits, u, count=_PERIOD - 1, weight=weight, eps=eps
-                )
-                if later is not None:
-                    u = later
+                live = live_iterations(problem, logits, u, weight=weight, eps=eps)
+                if live is not None:
+                    u = live
                     iteration += _PERIOD - 1
         if weight:
             bias = dual(u, weight, eps)
     answer[alive] = u
-    return Solution(
-        answer,
-        n_iter,
-        converged,
-        lambda: everything.prototypes(answer),
-        objective_parts=recorder.parts,
-    )
+    make_prototypes = partial(everything.prototypes, answer)
+    return Solution(answer, n_iter, converged, make_prototypes, objective_parts=recorder.parts)
 
 
 def _repeating(u: Tensor, previous: Tensor, mark: Tensor | None) -> Tensor | None:
@@ -218,8 +213,8 @@ def soft_kmeans(
 
     Notes
     -----
-    Nothing favours few classes, so the queries are spread over all of them. The difference between its accuracy and
-    PADDLE's is the effect of the complexity term.
+    Nothing favours few classes, so the queries are spread over all of them. The difference between
+    its accuracy and PADDLE's is the effect of the complexity term.
 
     Reference: an ablation in Martin et al., NeurIPS 2022; see ``paddle``.
 
@@ -273,7 +268,13 @@ def dual(u: Tensor, weight: float, eps: float) -> Tensor:
 
 
 def live_iterations(
-    form: Form, logits: Tensor, u: Tensor, *, count: int, weight: float, eps: float
+    form: Form,
+    logits: Tensor,
+    u: Tensor,
+    *,
+    weight: float,
+    eps: float,
+    count: int = _PERIOD - 1,
 ) -> Tensor | None:
     """Do ``count`` iterations that update live classes only;
     None when so many are live that nothing would be saved.

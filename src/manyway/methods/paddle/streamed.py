@@ -24,7 +24,7 @@ _FEWEST_DEAD = 32  # with fewer dead classes, nothing is gained
 
 
 @dataclass(frozen=True, eq=False)
-class State:
+class PrototypeState:
     """Prototypes and duals after an iteration; a call makes the assignment step that follows it."""
 
     prototypes: Tensor  # [k, d], in the scaled features
@@ -37,9 +37,14 @@ class State:
         """[1, b, k] the logits of rows [1, b, d]."""
         return dot_scores(rows, self.prototypes[None]) + self.bias
 
-    def of_classes(self, which: Tensor) -> "State":
+    def movement(self, before: "PrototypeState", which: Tensor) -> float:
+        """The mean over all classes of ‖w − w_before‖, if the classes ``which`` have moved."""
+        change = self.prototypes[which] - before.prototypes[which]
+        return float(change.norm(dim=1).sum() / len(self.prototypes))
+
+    def of_classes(self, which: Tensor) -> "PrototypeState":
         """The same for some classes."""
-        return State(self.prototypes[which], self.bias[which])
+        return PrototypeState(self.prototypes[which], self.bias[which])
 
 
 @dataclass(frozen=True, eq=False)
@@ -50,7 +55,7 @@ class Iterate:
     the log-sum-exp of the logits of the dead classes.
     """
 
-    state: State
+    state: PrototypeState
     dead: Tensor | None = None
 
     def __call__(self, rows: Tensor, memory: Tensor | None) -> tuple[Sums, Tensor | None]:
@@ -87,14 +92,12 @@ def paddle_in_blocks(
     assert tasks.pile is not None
     mean = tasks.pile.extent().mean  # float32 is accurate for distances relative to it
     pile = tasks.pile.then(Scaling(middle=mean))
-    n_classes = tasks.n_classes
-    weight = 1.0 if lam is None else lam / tasks.n_query
-    update = _Update.of(tasks, mean, weight, eps)
+    update = _Update.of(tasks, mean, lam, eps)
     state = update.start(tasks.dtype)
     rounding = torch.finfo(tasks.dtype).eps * float(state.prototypes.norm(dim=1).mean())
     limit = rounding if tol is None else tol
     masses = update.counts  # Σ_q u_qk; before the first iteration no class is dead
-    every_class = live = torch.arange(n_classes, device=tasks.device)
+    every_class = live = torch.arange(tasks.n_classes, device=tasks.device)
     memories: list[Any] = []
     skipping = 0  # how many more iterations may skip the dead classes
     n_iter = 1
@@ -119,10 +122,8 @@ def paddle_in_blocks(
         masses = masses.index_copy(0, which, of_classes)
         before = state
         state = update(before, which, of_classes, moments)
-        change = state.prototypes[which] - before.prototypes[which]
-        moved = float(change.norm(dim=1).sum() / n_classes)
         n_iter = iteration + 1
-        if moved < limit:
+        if state.movement(before, which) < limit:
             converged = full and tol is not None
             if full:
                 break
@@ -141,19 +142,22 @@ class _Update:
     eps: float
 
     @staticmethod
-    def of(tasks: Tasks, mean: Tensor, weight: float, eps: float) -> "_Update":
+    def of(tasks: Tasks, mean: Tensor, lam: float | None, eps: float) -> "_Update":
         labels = tasks.support_labels[0]
         support = (tasks.support - mean)[0].double()
         sums = support.new_zeros(tasks.n_classes, support.shape[1]).index_add_(0, labels, support)
         counts = torch.bincount(labels, minlength=tasks.n_classes).double()
+        weight = 1.0 if lam is None else lam / tasks.n_query
         return _Update(sums, counts, tasks.n_query, weight, eps)
 
-    def start(self, dtype: torch.dtype) -> State:
+    def start(self, dtype: torch.dtype) -> PrototypeState:
         """The class means of the support, and v = 0."""
         prototypes = (self.sums / self.counts.unsqueeze(-1)).to(dtype)
-        return State(prototypes, torch.zeros_like(prototypes[:, 0]))
+        return PrototypeState(prototypes, torch.zeros_like(prototypes[:, 0]))
 
-    def __call__(self, state: State, which: Tensor, masses: Tensor, moments: Tensor) -> State:
+    def __call__(
+        self, state: PrototypeState, which: Tensor, masses: Tensor, moments: Tensor
+    ) -> PrototypeState:
         """With new prototypes and duals of the classes ``which`` [c], whose queries have the
         ``masses`` [c] = Σ_q u_qk and the ``moments`` [c, d] = Σ_q u_qk z_q.
         """
@@ -162,7 +166,7 @@ class _Update:
         bias = torch.zeros_like(masses)
         if self.weight:
             bias = self.weight * ((masses / self.n_query + self.eps).log() + 1)
-        return State(
+        return PrototypeState(
             state.prototypes.index_copy(0, which, prototypes.to(state.prototypes.dtype)),
             state.bias.index_copy(0, which, bias.to(state.bias.dtype)),
         )

@@ -93,11 +93,10 @@ def read_parameters(given: str | PathLike[str] | Mapping[str, Any]) -> Parameter
     if str(given) in presets:
         path = _FOLDER / f"{given}.json"
     elif not path.is_file():  # nor a pipe or a device, which could block for ever
-        hint = (
-            "make one with `manyway tune`."
-            if path.suffix == ".json"
-            else nearest(str(path), presets)
-        )
+        if path.suffix == ".json":
+            hint = "make one with `manyway tune`."
+        else:
+            hint = nearest(str(path), presets)
         raise InputError(
             f"There is no file {path} with parameters of unem, nor a set of that name; {hint}"
         )
@@ -155,6 +154,7 @@ def _checked(data: Any, where: str) -> Parameters:
     """
     if not isinstance(data, Mapping) or not {"feature_scale", "lam", "temperature"} & data.keys():
         raise InputError(
-            f"{where} has no parameters of unem; give the file unem-NAME.json that `manyway tune` writes."
+            f"{where} has no parameters of unem; "
+            "give the file unem-NAME.json that `manyway tune` writes."
         )
     return checked(Parameters, data, where)

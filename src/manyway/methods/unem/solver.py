@@ -56,8 +56,9 @@ def unem(
 
     Notes
     -----
-    The parameters are learned on labelled tasks of other classes, for one number of shots, of classes, of present
-    classes and of queries. ``solve``, ``evaluate`` and the estimator warn where tasks differ from these.
+    The parameters are learned on labelled tasks of other classes, for one number of shots, of
+    classes, of present classes and of queries. ``solve``, ``evaluate`` and the estimator warn where
+    tasks differ from these.
 
     ``letters`` was learned on the validation letters of the package (5 shots, 75 queries of 5 of
     100 classes). ``authors-cub-5shot`` and ``authors-cub-20shot`` are the values that the authors
