@@ -119,13 +119,7 @@ def train(
     if val is not None:
         val = val.to(device)
     network = network.to(device)
-    trainer = _Trainer(
-        module=_in_all_processes(network, device),
-        optimizer=_optimizer(network, recipe),
-        base=base,
-        recipe=recipe,
-        preprocess=preprocess,
-    )
+    trainer = _Trainer.of(network, base, recipe, preprocess)
     history: list[EpochResult] = []
     best = _weights(network)
     saved = None
@@ -239,6 +233,12 @@ class _Trainer:
     base: ImageSet
     recipe: Recipe
     preprocess: Preprocess
+
+    @staticmethod
+    def of(network: Backbone, base: ImageSet, recipe: Recipe, preprocess: Preprocess) -> "_Trainer":
+        """With the network as it is trained, where the images are, and its optimizer."""
+        module = _in_all_processes(network, base.images.device)
+        return _Trainer(module, _optimizer(network, recipe), base, recipe, preprocess)
 
     def run_epoch(self, epoch: int, on_step: Step) -> _EpochMeans:
         """One pass over the images."""
@@ -433,7 +433,7 @@ def _from_first(compute: Callable[..., float], network: Backbone, *arguments: An
     return float(value)
 
 
-class Batch(NamedTuple):
+class TrainingBatch(NamedTuple):
     """Images with labels; where a second image is mixed in,
     also its label and the weight of the first.
     """
@@ -468,7 +468,7 @@ def training_batch(
     epoch: int,
     step: int,
     mine: slice,
-) -> Batch:
+) -> TrainingBatch:
     """The part ``mine`` of the global batch of images ``chosen``, augmented."""
     uniforms = torch.rand(
         len(chosen), N_UNIFORMS, generator=generator_for(recipe.seed, AUGMENT, epoch, step)
@@ -477,16 +477,16 @@ def training_batch(
     augment = AUGMENTATIONS[recipe.augment]
     device = base.images.device
 
-    def views(places: Tensor) -> Batch:
+    def views(places: Tensor) -> TrainingBatch:
         """The images at some places of the batch, augmented with their own random numbers."""
         rows = chosen[places].to(device, non_blocking=True)
         images = base.images[rows]
         labels = base.labels[rows]
         if augment is None:
-            return Batch(preprocess.standardise(images), labels)
+            return TrainingBatch(preprocess.standardise(images), labels)
         own = uniforms[places].to(device, non_blocking=True)
         augmented = augment(images.float().div(255), own, preprocess.crop)
-        return Batch(preprocess.normalise(augmented), labels)
+        return TrainingBatch(preprocess.normalise(augmented), labels)
 
     own = views(places[mine])
     if recipe.mixup == 0:
@@ -496,7 +496,9 @@ def training_batch(
     weights = np.random.default_rng(seeds).beta(recipe.mixup, recipe.mixup, len(chosen))
     weight = torch.from_numpy(weights.astype(np.float32))[mine].to(device, non_blocking=True)
     scale = weight.view(-1, 1, 1, 1)
-    return Batch(scale * own.images + (1 - scale) * other.images, own.labels, other.labels, weight)
+    return TrainingBatch(
+        scale * own.images + (1 - scale) * other.images, own.labels, other.labels, weight
+    )
 
 
 def write_log(path: Path, history: Sequence[EpochResult]) -> None:

@@ -102,7 +102,8 @@ def recipe_for(dataset: str, backbone: str, epochs: int | None = None, **asked: 
         recipe = RECIPE
     elif dataset in DATASETS and DATASETS[dataset].channels == 1:
         recipe = replace(recipe, augment="drawing")
-    recipe = recipe if epochs is None else scaled_for(recipe, epochs)
+    if epochs is not None:
+        recipe = scaled_for(recipe, epochs)
     return replace(recipe, **{name: value for name, value in asked.items() if value is not None})
 
 
@@ -227,10 +228,14 @@ def _omniglot_array(path: Path, split: str) -> ImageSource:
         is_evaluation = file["class_is_evaluation"]
     if not (images.ndim == 3 and images.dtype == np.uint8 and labels.shape == images.shape[:1]
             and labels.dtype.kind in "iu" and is_evaluation.shape == (len(names),)):  # fmt: skip
-        wanted = "images [n, h, w] uint8, labels [n] of integers, and class_names and class_is_evaluation [k]"
+        wanted = (
+            "images [n, h, w] uint8, labels [n] of integers, "
+            "and class_names and class_is_evaluation [k]"
+        )
         raise InputError(f"{path} needs {wanted}.")
     classes = np.flatnonzero(is_evaluation == (split == "test"))
-    classes = classes[::_VAL_EVERY] if split == "val" else classes
+    if split == "val":
+        classes = classes[::_VAL_EVERY]
     rows = np.flatnonzero(np.isin(labels, classes))
     chosen = np.rot90(images[rows], axes=(1, 2)) if split == "val" else images[rows]
     called = [names[c] + " turned" * (split == "val") for c in classes]
