@@ -83,7 +83,8 @@ class TransductiveClassifier(BatchClassifier):
         if method is None:  # it inherits them
             return
         found = get_method(method) if isinstance(method, str) else method
-        cls.method, cls._method = found.name, found
+        cls.method = found.name
+        cls._method = found
         cls.__init__ = constructor(cls, found)  # type: ignore[method-assign]
         cls.__doc__ = documentation(cls, found, TransductiveClassifier.__doc__ or "")
 
@@ -117,7 +118,8 @@ class TransductiveClassifier(BatchClassifier):
             raise InputError(f"{type(self).__name__} does not use class_features; fit it without them.")
         vectors, labels = read_vectors(class_features)
         if X is None and y is None and vectors is not None and labels is not None:
-            X, y = vectors[:0], labels[:0]
+            X = vectors[:0]
+            y = labels[:0]
             self.n_features_in_ = vectors.shape[-1]
         else:
             with in_one_sentence():
@@ -195,7 +197,8 @@ class TransductiveClassifier(BatchClassifier):
 
         ``fit`` computes it, and an estimator that was loaded from a file on its first use.
         """
-        prepare, arrays = self._method.preparation, (self.support_[None], self.support_labels_[None], self.base_mean_)
+        prepare = self._method.preparation
+        arrays = (self.support_[None], self.support_labels_[None], self.base_mean_)
         support = Tasks.from_support(*arrays, class_features=self._vectors)
         if prepare is None:
             return None
@@ -230,7 +233,8 @@ class TransductiveClassifier(BatchClassifier):
         return self._answer(self._tasks(X, known))
 
     def _answer(self, tasks: Tasks, **recorded: bool) -> Solution:
-        prepared, params = mapped(self.prepared_, lambda one: one.to(tasks.device)), self._params()
+        prepared = mapped(self.prepared_, lambda one: one.to(tasks.device))
+        params = self._params()
         solution = self._method(tasks, prepared=prepared, **params, **recorded)
         for sentence, about_convergence in self._method.remarks(tasks, solution, params):
             warn(sentence, _ConvergenceWarning if about_convergence else UserWarning, stacklevel=3)

@@ -10,7 +10,7 @@ from sklearn.metrics import accuracy_score
 
 from manyway.core import Solution
 from manyway.errors import InputError, nearest
-from manyway.estimators.values import in_one_sentence, like, named, to_numpy
+from manyway.estimators.values import in_one_sentence, like, label_names, to_numpy
 
 Classifier = TypeVar("Classifier", bound="BatchClassifier")
 
@@ -115,5 +115,5 @@ class BatchClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     def _names(self, solution: Solution, X: Any) -> Any:
         """[q] the labels by the names of the classes."""
         if solution.unknown_groups is None:
-            return named(solution, self.classes_, X)
-        return named(solution, self._with_unknown, X)
+            return label_names(solution, self.classes_, X)
+        return label_names(solution, self._with_unknown, X)

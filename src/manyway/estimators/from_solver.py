@@ -34,7 +34,8 @@ def constructor(cls: type, method: Method) -> Any:
                 setattr(self, name, value)
 
     __init__.__signature__ = signature  # type: ignore[attr-defined]
-    __init__.__module__, __init__.__qualname__ = cls.__module__, f"{cls.__name__}.__init__"
+    __init__.__module__ = cls.__module__
+    __init__.__qualname__ = f"{cls.__name__}.__init__"
     __init__.__doc__ = f"See ``help({cls.__name__})``."
     return __init__
 

@@ -18,7 +18,7 @@ def like(value: Tensor, X: Any) -> Any:
     return value if isinstance(X, Tensor) else value.cpu().numpy()
 
 
-def named(solution: Solution, classes: Any, X: Any) -> Any:
+def label_names(solution: Solution, classes: Any, X: Any) -> Any:
     """[q] the labels of the first task by the names of the classes; a tensor where X is one and they are numbers."""
     names = classes[solution.labels[0].cpu().numpy()]
     if isinstance(X, Tensor) and np.issubdtype(names.dtype, np.number):

@@ -28,7 +28,8 @@ def plot_presence(
 ) -> Any:
     """Bars of the probability that each class occurs in the batch, the most probable first; listed classes are dark.
 
-    The title is the interval of the number of classes that occur, as in the summary of ``manyway label``.
+    The title is the interval of the number of classes that occur,
+    as in the summary of ``manyway label``.
 
     Parameters
     ----------
@@ -62,7 +63,8 @@ def plot_presence(
     presence = _array(result.presence)
     if presence.ndim == 2 and len(presence) > 1:
         raise InputError(
-            f"The solution has {len(presence)} tasks; plot one of them: solve(method, tasks[i : i + 1])."
+            f"The solution has {len(presence)} tasks; plot one of them: "
+            "solve(method, tasks[i : i + 1])."
         )
     presence = presence.ravel()
     names = getattr(result, "classes", None) if class_names is None else class_names
@@ -106,7 +108,8 @@ def plot_reliability(probabilities: Any, labels: Any, n_bins: int = 10, ax: Any 
     probabilities : Solution, Inference or array of shape [..., k]
         The class probabilities.
     labels : array of shape [...]
-        The true classes: as they were given to ``fit`` for an Inference, otherwise integers from 0 to k-1.
+        The true classes: as they were given to ``fit`` for an Inference,
+        otherwise integers from 0 to k-1.
     n_bins : int, default=10
         The number of bins of equal width.
     ax : matplotlib Axes, optional
@@ -184,7 +187,8 @@ def plot_k_eff(evaluations: Mapping[str, Mapping[int, Any]], ax: Any = None) -> 
             raise InputError(
                 f"evaluations has {shown(found)} for {shown(method)}; give what evaluate returned."
             )
-    ax, styles = _axes(ax), styles_of({method: method for method in evaluations})
+    ax = _axes(ax)
+    styles = styles_of({method: method for method in evaluations})
     for method, found in evaluations.items():
         k_eff = sorted(found)
         accuracy = [100 * found[k].accuracy for k in k_eff]
@@ -206,4 +210,6 @@ def _axes(ax: Any) -> Any:
 
 
 def _array(values: Any) -> np.ndarray[Any, Any]:
-    return values.detach().cpu().numpy() if hasattr(values, "detach") else np.asarray(values)
+    if hasattr(values, "detach"):
+        return values.detach().cpu().numpy()
+    return np.asarray(values)

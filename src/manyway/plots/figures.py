@@ -1,4 +1,6 @@
-"""Figures as values, and how they are drawn into files: panels of curves with one legend (PNG, SVG, PDF)."""
+"""Figures as values, and how they are drawn into files:
+panels of curves with one legend (PNG, SVG, PDF).
+"""
 
 from __future__ import annotations
 
@@ -30,7 +32,9 @@ _DATES: dict[str, dict[str, Any]] = {
 
 
 class Curve(NamedTuple):
-    """Points in the order of x. ``low`` and ``high`` bound a band; they are empty where there is none."""
+    """Points in the order of x. ``low`` and ``high`` bound a band;
+    they are empty where there is none.
+    """
 
     label: str
     name: str  # decides its style
@@ -81,7 +85,8 @@ def write_figures(
     formats: Sequence[str],
     inputs: Sequence[Path] = (),
 ) -> list[Path]:
-    """Draw each figure into FOLDER/PREFIX-NAME.FORMAT; characters that could leave the folder become hyphens.
+    """Draw each figure into FOLDER/PREFIX-NAME.FORMAT;
+    characters that could leave the folder become hyphens.
 
     Nothing is written over ``inputs`` (files, or folders with files), also not through a link.
     """
@@ -91,7 +96,8 @@ def write_figures(
     paths: list[Path] = []
     for figure in figures:
         stem = re.sub(r"[^\w.+@ -]+", "-", f"{prefix}-{figure.name}").lstrip(".")[:100]
-        stem = f"{stem}-{len(paths) + 1}" if any(path.stem == stem for path in paths) else stem
+        if any(path.stem == stem for path in paths):
+            stem = f"{stem}-{len(paths) + 1}"
         for suffix in formats:
             paths.append(folder / f"{stem}.{suffix}")
             draw(figure, paths[-1], inputs)
@@ -119,7 +125,8 @@ def draw(figure: Figure, path: Path, inputs: Sequence[Path] = ()) -> None:
         canvas.suptitle(f"{_letters(figure.title)}\n{_letters(caption)}".strip(), fontsize=10)
         if len(legend) > 1 or not single:
             n_entries = max(1, min(4, len(legend), round(width * 11 / (max(map(len, legend)) + 8))))
-            handles, labels = list(legend.values()), [_letters(label) for label in legend]
+            handles = list(legend.values())
+            labels = [_letters(label) for label in legend]
             look: dict[str, Any] = {"ncols": n_entries, "frameon": False, "handlelength": 3}
             canvas.legend(handles, labels, loc="outside lower center", **look)
         with atomic_write(path, inputs) as temporary:
@@ -133,15 +140,17 @@ def canvas_of(width: float, height: float) -> Iterator[Canvas]:
     from matplotlib.figure import Figure as Canvas
 
     with mpl.rc_context(SETTINGS), warnings.catch_warnings():
-        warnings.filterwarnings(
-            "ignore", message="Glyph"
-        )  # a script that the font lacks is drawn as boxes
+        # a script that the font lacks is drawn as boxes
+        warnings.filterwarnings("ignore", message="Glyph")
         yield Canvas(figsize=(width, height), layout="constrained")
 
 
 def draw_panel(ax: Axes, figure: Figure, panel: Panel) -> dict[str, Any]:
-    """Draw the curves of a panel; gives its legend. Groups of an SVG file are named after the number of the curve."""
-    styles, legend = figure.styles, {}
+    """Draw the curves of a panel; gives its legend.
+    Groups of an SVG file are named after the number of the curve.
+    """
+    styles = figure.styles
+    legend = {}
     for n, curve in enumerate(panel.curves):
         style = styles[curve.label]
         look = style.look if curve.markers and len(curve.x) < 60 else {**style.look, "marker": None}
@@ -177,7 +186,9 @@ def draw_panel(ax: Axes, figure: Figure, panel: Panel) -> dict[str, Any]:
 
 
 def _set_ticks(axis: Axis, log: bool, whole: bool = False) -> None:
-    """Choose round numbers: 1, 2, 5, 10, … on a short logarithmic scale, whole numbers where all values are."""
+    """Choose round numbers: 1, 2, 5, 10, … on a short logarithmic scale,
+    whole numbers where all values are.
+    """
     from matplotlib.ticker import LogLocator, MaxNLocator, NullFormatter
 
     if not log:

@@ -1,7 +1,8 @@
-"""The colour, marker and dash of each method, the same in every plot. Colour is never the only difference.
+"""The colour, marker and dash of each method, the same in every plot.
+Colour is never the only difference.
 
-The colours are those of Okabe and Ito and two of Tol's: they can be told apart with all common kinds of colour
-blindness. Variants of a method share its colour and differ in dash and marker.
+The colours are those of Okabe and Ito and two of Tol's: they can be told apart with all common
+kinds of colour blindness. Variants of a method share its colour and differ in dash and marker.
 """
 
 import itertools
@@ -46,6 +47,8 @@ _SPARE = [_style(colour, *look) for look, colour in _OTHERS]
 
 
 def styles_of(lines: Mapping[str, str]) -> dict[str, Style]:
-    """The style of each line by its label; ``lines`` has their names. A method has its own, others the spare ones."""
+    """The style of each line by its label; ``lines`` has their names.
+    A method has its own, others the spare ones.
+    """
     spare = itertools.cycle(_SPARE)
     return {label: METHOD_STYLES.get(name) or next(spare) for label, name in lines.items()}

@@ -19,11 +19,13 @@ if TYPE_CHECKING:
 def panel_svg(figure: Figure, place: int, prefix: str) -> str:
     """One panel as SVG to put into an HTML page.
 
-    Lines and bands are groups with ``data-line``, the number of their line in the legend. Every point has an invisible
-    circle with its values in ``data-tip``. All ids begin with the prefix. Colours are custom properties
-    (``var(--c-d55e00, #d55e00)``), so that a style sheet can change them on a dark background.
+    Lines and bands are groups with ``data-line``, the number of their line in the legend. Every
+    point has an invisible circle with its values in ``data-tip``. All ids begin with the prefix.
+    Colours are custom properties (``var(--c-d55e00, #d55e00)``), so that a style sheet can change
+    them on a dark background.
     """
-    panel, order = figure.panels[place], list(figure.styles)
+    panel = figure.panels[place]
+    order = list(figure.styles)
     with canvas_of(*((4.8, 3.2) if len(figure.panels) == 1 else (4.2, 2.9))) as canvas:
         ax = canvas.subplots()
         draw_panel(ax, figure, panel)
