@@ -8,7 +8,7 @@ from typing import Any
 
 from problems import make_features
 
-from manyway.bench.plan import Job, Wishes, make_jobs, make_plan
+from manyway.bench.plan import Job, SuiteChanges, make_jobs, make_plan
 from manyway.bench.records import Store
 from manyway.bench.runner import run_jobs
 from manyway.bench.show.view import View, load_view
@@ -58,13 +58,13 @@ def data_folder_with_toy(folder: Path, name: str = "toy", **options: Any) -> Pat
 
 
 def jobs_of(toml: str, folder: Path, **wishes: Any) -> list[Job]:
-    jobs, _ = make_jobs(parse_suite(toml, "small", "suite small"), Wishes(data=folder, **wishes))
+    jobs, _ = make_jobs(parse_suite(toml, "small", "suite small"), SuiteChanges(data=folder, **wishes))
     return jobs
 
 
 def run_suite(toml: str, folder: Path, results: Path, **wishes: Any) -> View:
     """Run a suite on the features of a folder and look at its results."""
-    suite, asked = parse_suite(toml, "small", "suite small"), Wishes(data=folder, **wishes)
+    suite, asked = parse_suite(toml, "small", "suite small"), SuiteChanges(data=folder, **wishes)
     (jobs, skipped), store = make_jobs(suite, asked), Store(results)
     plan = make_plan(suite, jobs, asked, skipped=skipped)
     store.write_plan(plan)

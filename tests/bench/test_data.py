@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from manyway.bench.data import find_features
-from manyway.bench.plan import Wishes, make_jobs
+from manyway.bench.plan import SuiteChanges, make_jobs
 from manyway.bench.suite import parse_suite
 from manyway.errors import InputError
 
@@ -41,6 +41,6 @@ def test_without_shots_only_methods_that_use_class_features_run(folder):
         "mine",
         "mine.toml",
     )
-    jobs, skipped = make_jobs(suite, Wishes(data=folder, n_tasks=2))
+    jobs, skipped = make_jobs(suite, SuiteChanges(data=folder, n_tasks=2))
     assert [job.experiment.method for job in jobs] == ["stata"]
     assert skipped == ["shots=0 k_eff=2 n_query=2 on pets+names: simpleshot needs labelled examples"]

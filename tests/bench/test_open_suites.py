@@ -180,9 +180,9 @@ def test_mistakes_are_one_sentence(old, new, message):
 
 @pytest.mark.parametrize("name", ["open-set", "out-of-scope", "statA-regimes", "streams", "later"])
 def test_a_small_variant_needs_no_data_folder(name, tmp_path):
-    from manyway.bench.plan import Wishes, make_jobs
+    from manyway.bench.plan import SuiteChanges, make_jobs
 
-    asked = Wishes(data=tmp_path, only={"features": ["glyphs"], "method": ["simpleshot"]}, n_tasks=2)
+    asked = SuiteChanges(data=tmp_path, only={"features": ["glyphs"], "method": ["simpleshot"]}, n_tasks=2)
     jobs, skipped = make_jobs(load_suite(name), asked)
     assert jobs
     assert skipped == []

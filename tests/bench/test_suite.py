@@ -9,7 +9,7 @@ from bench_problems import SMALL, data_folder_with_toy, jobs_of
 from problems import make_features
 
 from manyway import InputError
-from manyway.bench.plan import Wishes, make_jobs, parse_only, parse_task
+from manyway.bench.plan import SuiteChanges, make_jobs, parse_only, parse_task
 from manyway.bench.suite import TaskAxes, load_suite, parse_suite, suite_names, suite_titles
 from manyway.sampling.spec import TaskSpec
 
@@ -82,13 +82,13 @@ def test_k_eff_may_be_half_or_all_of_the_classes_of_a_task():
 def test_what_a_feature_set_cannot_serve_is_skipped_where_the_suite_says_so(tmp_path):
     data_folder_with_toy(tmp_path)  # 12 classes of 30 samples
     toml = one_block('skip_impossible = true\ntask = { shots = 5, k_eff = [1, 4, 13, "all"], n_query = 40 }')
-    jobs, skipped = make_jobs(parse(toml), Wishes(data=tmp_path))
+    jobs, skipped = make_jobs(parse(toml), SuiteChanges(data=tmp_path))
     assert [job.experiment.task.k_eff for job in jobs] == [4, 12]
     assert len(skipped) == 2
     assert "shots=5 k_eff=1 n_query=40 on toy: The 1 smallest classes have 25 samples left" in skipped[0]
     assert "k_eff is 13 but a task has only 12 classes" in skipped[1]
     with pytest.raises(InputError, match=r"Nothing of mine is left to run; the features cannot serve it \(shots=5"):
-        make_jobs(parse(toml), Wishes(data=tmp_path, only={"k_eff": ["13"]}))
+        make_jobs(parse(toml), SuiteChanges(data=tmp_path, only={"k_eff": ["13"]}))
 
 
 def test_metrics_are_those_of_the_suite_or_of_the_block():

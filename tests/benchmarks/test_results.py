@@ -11,7 +11,7 @@ from bench_problems import Watching
 
 from benchmarks.measure import Printed, show
 from benchmarks.results import Spec, main, read_specs
-from manyway.bench.plan import Wishes, make_jobs, make_plan
+from manyway.bench.plan import SuiteChanges, make_jobs, make_plan
 from manyway.bench.records import Store
 from manyway.bench.runner import run_jobs
 from manyway.bench.suite import load_suite, parse_suite
@@ -68,7 +68,7 @@ CSV = f"{OTHER}\n\ntable,Method,K_eff = 2\ngain over prototypes,PADDLE,+1.0\n"
 
 def run(folder: Path, toml: str = TINY, name: str = "tiny") -> Store:
     """Run a suite on the embedded letters."""
-    suite, wishes, store = parse_suite(toml, name, name), Wishes(), Store(folder)
+    suite, wishes, store = parse_suite(toml, name, name), SuiteChanges(), Store(folder)
     jobs, _ = make_jobs(suite, wishes)
     store.write_plan(make_plan(suite, jobs, wishes))
     assert run_jobs(jobs, store, None, Watching()) == []

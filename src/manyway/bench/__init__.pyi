@@ -1,6 +1,6 @@
 from .baselines import COMPARED as COMPARED
 from .plan import Job as Job
-from .plan import Wishes as Wishes
+from .plan import SuiteChanges as SuiteChanges
 from .plan import make_jobs as make_jobs
 from .plan import make_plan as make_plan
 from .plan import parse_only as parse_only
@@ -8,9 +8,9 @@ from .plan import parse_task as parse_task
 from .presentation import Plot as Plot
 from .presentation import Presentation as Presentation
 from .presentation import TableSpec as TableSpec
-from .presentation import in_words as in_words
 from .presentation import number as number
 from .presentation import read_presentation as read_presentation
+from .presentation import value_in_words as value_in_words
 from .records import Plan as Plan
 from .records import Record as Record
 from .records import Store as Store

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 from manyway.bench.baselines import get_method
 from manyway.bench.data import find_features, find_strangers
-from manyway.bench.presentation import in_words, number
+from manyway.bench.presentation import number, value_in_words
 from manyway.bench.records import Plan, PlannedExperiment, Store, experiment_key, now, request
 from manyway.bench.suite import Block, Experiment, Suite, TaskAxes, Tuned
 from manyway.core import checked
@@ -47,11 +47,13 @@ def task_title(task: TaskSpec) -> str:
     shown = {
         n: v for n, v in task_fields(task).items() if n in ("shots", "k_eff") or v != DEFAULTS[n]
     }
-    return " ".join(f"{name}={number(in_words(name, value))}" for name, value in shown.items())
+    return " ".join(
+        f"{name}={number(value_in_words(name, value))}" for name, value in shown.items()
+    )
 
 
 @dataclass(frozen=True)
-class Wishes:
+class SuiteChanges:
     """What a command line changes about a suite."""
 
     features: Path | None = None  # a file that replaces every feature set
@@ -72,7 +74,7 @@ class Wishes:
         return re.sub(r"[^\w.+-]+", "-", self.features.stem)
 
 
-def make_jobs(suite: Suite, wishes: Wishes) -> tuple[list[Job], list[str]]:
+def make_jobs(suite: Suite, wishes: SuiteChanges) -> tuple[list[Job], list[str]]:
     """The suite's experiments on their features, each once, with the wishes applied;
     and skipped tasks, in words.
 
@@ -92,7 +94,7 @@ def make_jobs(suite: Suite, wishes: Wishes) -> tuple[list[Job], list[str]]:
 class _Choice:
     """The experiments of a suite that are wanted, on their features, and why others are not run."""
 
-    def __init__(self, suite: Suite, wishes: Wishes) -> None:
+    def __init__(self, suite: Suite, wishes: SuiteChanges) -> None:
         self.suite = suite
         self.wishes = wishes
         self.jobs: dict[str, Job] = {}
@@ -145,7 +147,7 @@ class _Choice:
         for axis, kept in self.wishes.only.items():
             if axis not in axes:
                 continue
-            value = str(in_words(axis, axes[axis]))
+            value = str(value_in_words(axis, axes[axis]))
             self.seen[axis].add(value)
             wanted = wanted and value in kept
         return wanted
@@ -185,7 +187,7 @@ class _Choice:
 def make_plan(
     suite: Suite,
     jobs: Sequence[Job],
-    wishes: Wishes,
+    wishes: SuiteChanges,
     store: Store | None = None,
     skipped: Sequence[str] = (),
 ) -> Plan:
@@ -262,7 +264,7 @@ def _number(text: str) -> int | float | str:
     return text
 
 
-def _adapt(block: Block, wishes: Wishes) -> Block:
+def _adapt(block: Block, wishes: SuiteChanges) -> Block:
     features = block.features if wishes.override is None else (wishes.override,)
     changes = {
         "features": tuple(
@@ -277,7 +279,7 @@ def _adapt(block: Block, wishes: Wishes) -> Block:
     return block.model_copy(update=changes)
 
 
-def _check_only(suite: Suite, wishes: Wishes) -> None:
+def _check_only(suite: Suite, wishes: SuiteChanges) -> None:
     """Refuse a part of a suite by an axis that no experiment of it has a value on."""
     tables: list[Mapping[str, Mapping[str, Any]]] = list(wishes.tuned.values())
     tables += [

@@ -15,11 +15,13 @@ NONE = {"shots": "given", "n_ways": "all", "unknown_classes": "all", "scorer": "
 Where = dict[str, OneOrMore[Any]]
 
 
-def in_words(axis: str, value: Any) -> Any:
+def value_in_words(axis: str, value: Any) -> Any:
     """A value of an axis as a suite or a command line writes it.
 
-    >>> in_words("shots", None), in_words("shots", 5), in_words("k_eff", (2, 10)), in_words("lam", None)
-    ('given', 5, '2-10', 'default')
+    >>> value_in_words("shots", None), value_in_words("shots", 5)
+    ('given', 5)
+    >>> value_in_words("k_eff", (2, 10)), value_in_words("lam", None)
+    ('2-10', 'default')
     """
     if axis == "k_eff" and isinstance(value, list | tuple):
         return "-".join(map(str, value))

@@ -53,7 +53,7 @@ class Stored(Strict):
         """JSON with a checksum: one line per field,
         so that it is short and readable with a pager.
         """
-        data = {"format": FORMAT, **plain(self.model_dump())}
+        data = {"format": FORMAT, **plain_values(self.model_dump())}
         lines = (
             f"{json.dumps(name)}: {json.dumps(value, sort_keys=True)}"
             for name, value in data.items()
@@ -126,17 +126,17 @@ def experiment_key(experiment: Experiment, fingerprint: str) -> str:
         if experiment.scorer is None
         else [experiment.scorer, SCORERS[experiment.scorer].version],
     }
-    return digest(plain(asked))[:16]
+    return digest(plain_values(asked))[:16]
 
 
 def full_params(experiment: Experiment) -> dict[str, Any]:
     """The method's parameters: those given, and the defaults of the others."""
-    return plain({**get_method(experiment.method).defaults, **experiment.params})
+    return plain_values({**get_method(experiment.method).defaults, **experiment.params})
 
 
 def special_params(experiment: Experiment) -> list[str]:
     """The parameters whose values are not the method's defaults."""
-    defaults = plain(get_method(experiment.method).defaults)
+    defaults = plain_values(get_method(experiment.method).defaults)
     return [name for name, value in full_params(experiment).items() if value != defaults[name]]
 
 
@@ -493,14 +493,14 @@ def digest(data: Any) -> str:
     return hashlib.sha256(json.dumps(data, sort_keys=True).encode()).hexdigest()
 
 
-def plain(value: Any) -> Any:
+def plain_values(value: Any) -> Any:
     """The value with tuples as lists and whole floats as integers,
     so that equal requests have equal text.
     """
     if isinstance(value, Mapping):
-        return {str(key): plain(item) for key, item in value.items()}
+        return {str(key): plain_values(item) for key, item in value.items()}
     if isinstance(value, (list, tuple)):
-        return [plain(item) for item in value]
+        return [plain_values(item) for item in value]
     if isinstance(value, float) and value.is_integer():
         return int(value)
     return value

@@ -1,6 +1,6 @@
 """Run experiments, block by block of tasks. Finished tasks are stored every few seconds.
 
-Where the blocks run (``Pool``), in this process, in several on one machine or on a Dask cluster,
+Where the blocks run (``Workers``), in this process, in several on one machine or on a Dask cluster,
 changes no bit of the result: a task depends on (seed, number) alone, blocks are whole chunks, and a
 chunk's arithmetic does not depend on which process computes it. Joblib's Dask backend would not do:
 it stops everything when one call fails, and knows nothing of lost workers.
@@ -74,7 +74,7 @@ class Failure(NamedTuple):
     error: str
 
 
-class Pool(NamedTuple):
+class Workers(NamedTuple):
     """Where blocks of tasks are solved."""
 
     submit: Callable[..., Future[Solved]]
@@ -87,7 +87,7 @@ class Pool(NamedTuple):
 
 
 @contextmanager
-def _open_pool(device: str | None, n_jobs: int, dask: str | None) -> Iterator[Pool]:
+def _open_pool(device: str | None, n_jobs: int, dask: str | None) -> Iterator[Workers]:
     """The workers of a Dask cluster, several processes, or this process,
     one block after the other.
     """
@@ -105,7 +105,7 @@ def _open_pool(device: str | None, n_jobs: int, dask: str | None) -> Iterator[Po
                 processes.shutdown(kill_workers=True)
     else:
         threads = torch.get_num_threads()
-        yield Pool(_do_now, threads, lanes=threads if _kind(device) == "cpu" else 1)
+        yield Workers(_do_now, threads, lanes=threads if _kind(device) == "cpu" else 1)
 
 
 def _do_now(work: Callable[..., Solved], **arguments: Any) -> Future[Solved]:
@@ -117,7 +117,7 @@ def _do_now(work: Callable[..., Solved], **arguments: Any) -> Future[Solved]:
     return future
 
 
-def _in_processes(submit: Callable[..., Future[Solved]], n_jobs: int, folder: Path) -> Pool:
+def _in_processes(submit: Callable[..., Future[Solved]], n_jobs: int, folder: Path) -> Workers:
     """Processes that share the features through a memory-mapped file."""
 
     def hand_over(features: FeatureSet, again: bool) -> Path:
@@ -127,10 +127,10 @@ def _in_processes(submit: Callable[..., Future[Solved]], n_jobs: int, folder: Pa
         return path
 
     threads = max(1, torch.get_num_threads() // n_jobs)
-    return Pool(submit, threads, hand_over, block=_BLOCK, in_flight=2 * n_jobs)
+    return Workers(submit, threads, hand_over, block=_BLOCK, in_flight=2 * n_jobs)
 
 
-def _on_dask(client: Any) -> Pool:
+def _on_dask(client: Any) -> Workers:
     """Workers, each thread of which solves one block at a time.
     A block whose worker dies is run again on another.
     """
@@ -148,7 +148,7 @@ def _on_dask(client: Any) -> Pool:
         return sent[features.fingerprint]
 
     submit = client.get_executor(pure=False).submit
-    return Pool(submit, 1, hand_over, block=_BLOCK, in_flight=1000)
+    return Workers(submit, 1, hand_over, block=_BLOCK, in_flight=1000)
 
 
 def run_jobs(
@@ -175,7 +175,7 @@ class _Run:
     """Jobs that are being run. It hands blocks of tasks to the workers and takes their results."""
 
     def __init__(
-        self, jobs: Sequence[Job], store: Store, device: str | None, watcher: Watcher, pool: Pool
+        self, jobs: Sequence[Job], store: Store, device: str | None, watcher: Watcher, pool: Workers
     ) -> None:
         self.jobs = jobs
         self.store = store

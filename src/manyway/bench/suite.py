@@ -214,7 +214,7 @@ class Block(Strict):
         }
         for place, table in tables.items():
             for method, params in table.items():
-                check_params(method, params, f".{place}.{method}")
+                check_experiment_params(method, params, f".{place}.{method}")
         for method, name, values in (
             (one, *axis) for one, axes in self.sweep.items() for axis in axes.items()
         ):
@@ -223,7 +223,7 @@ class Block(Strict):
                     f".sweep.{method}.{name} must be a list of values to sweep, with at least one."
                 )
             for value in _axis(values):
-                check_params(method, {name: value}, f".sweep.{method}")
+                check_experiment_params(method, {name: value}, f".sweep.{method}")
         try:
             list(self.task.points(lambda: 1))
         except InputError as error:
@@ -372,7 +372,7 @@ def parse_suite(text: str, name: str, where: str) -> Suite:
     return Suite(name, file, file.experiments, file.tuned_from, dict(data))
 
 
-def check_params(method: str, params: Mapping[str, Any], where: str) -> None:
+def check_experiment_params(method: str, params: Mapping[str, Any], where: str) -> None:
     """Refuse parameters that the method does not have, or with values that it cannot use;
     ``where`` names the place.
     """

@@ -22,8 +22,8 @@ from torch import Tensor
 from torch.nn.functional import cross_entropy, softplus
 
 from manyway.bench.plan import Job
-from manyway.bench.records import Record, Stored, digest, now, plain, write_text
-from manyway.bench.suite import Learning, Suite, Tuned, check_params
+from manyway.bench.records import Record, Stored, digest, now, plain_values, write_text
+from manyway.bench.suite import Learning, Suite, Tuned, check_experiment_params
 from manyway.core import Strict, Tasks, checked, side_by_side, transform
 from manyway.errors import InputError
 from manyway.evaluation import Evaluation, evaluate
@@ -148,7 +148,7 @@ def read_tuned(path: Path | None, results: Path) -> Tuned:
     for name, of in chosen.items():
         for method, entry in of.items():
             if method in METHODS:
-                check_params(method, entry["params"], f"{path}: {name}.{method}")
+                check_experiment_params(method, entry["params"], f"{path}: {name}.{method}")
     return {
         name: {method: entry["params"] for method, entry in of.items()}
         for name, of in chosen.items()
@@ -195,7 +195,7 @@ def training_of(job: Job) -> dict[str, Any]:
         "version": get_method("unem").version,
         **asked.learn.model_dump(),
     }
-    return dict(plain(made))
+    return dict(plain_values(made))
 
 
 def validate(job: Job, parameters: Parameters, device: str | None) -> Evaluation:
@@ -341,7 +341,7 @@ def already_learned(job: Job, path: Path) -> Parameters | None:
     None if there is no file, or one of another job.
     """
     found = read_parameters(path) if path.exists() else None
-    if found is not None and plain(found.training) == training_of(job):
+    if found is not None and plain_values(found.training) == training_of(job):
         return found
     return None
 

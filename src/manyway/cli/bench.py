@@ -77,7 +77,7 @@ def bench(
     loaded = runs.load_suite(suite)
     store = runs.Store(results)
     where = _device(device, dask)
-    wishes = runs.Wishes(
+    wishes = runs.SuiteChanges(
         features=features,
         data=data,
         n_tasks=tasks,
@@ -149,7 +149,7 @@ def tune(
     methods = method or []
     for name in methods:
         get_method(name)
-    wishes = runs.Wishes(
+    wishes = runs.SuiteChanges(
         features=features,
         data=data,
         n_tasks=tasks,

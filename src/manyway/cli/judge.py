@@ -66,7 +66,7 @@ def judge(
             note(
                 f"{lacking} verified items have no label in {path.name}; they count as wrong there"
             )
-    judge_at = partial(evaluation.judge, old, new, there)
+    judge_at = partial(evaluation.label_changes, old, new, there)
     ranks = {"class": judge_at(), **{name: judge_at(of) for name, of in levels.items()}}
     ranks = {name: changes for name, changes in ranks.items() if changes[0].n_items}
     everything, *of_classes = ranks["class"]

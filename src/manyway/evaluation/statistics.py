@@ -179,7 +179,7 @@ class Change(NamedTuple):
         )
 
 
-def judge(
+def label_changes(
     before: Labels, after: Labels, truth: Labels, groups: Labels | None = None
 ) -> list[Change]:
     """Compare two labels of each item with the true one.
@@ -201,7 +201,8 @@ def judge(
 
     Examples
     --------
-    >>> all_items, *of_classes = judge({"a": "fox", "b": "dog"}, {"a": "dog", "b": "dog"}, {"a": "dog", "b": "dog"})
+    >>> truth = {"a": "dog", "b": "dog"}
+    >>> all_items, *of_classes = label_changes({"a": "fox", "b": "dog"}, truth, truth)
     >>> all_items.corrected, all_items.worse, all_items.unchanged
     (1, 0, 1)
     """

@@ -9,16 +9,16 @@ from collections.abc import Sequence
 from math import isnan
 from typing import Any, NamedTuple
 
-from manyway.bench import Record, TableSpec, in_words
+from manyway.bench import Record, TableSpec, value_in_words
 from manyway.bench.show.view import (
     View,
     axis_title,
+    axis_values,
     context,
     grouped,
     label,
     old_note,
     undecided,
-    values_of,
 )
 from manyway.errors import InputError
 from manyway.evaluation import find_summary
@@ -137,7 +137,7 @@ def _axes(table: TableSpec, records: Sequence[Record]) -> tuple[list[str], list[
     """
 
     def many(axis: str) -> bool:
-        return len(table.metric if axis == "metrics" else values_of(records, axis)) > 1
+        return len(table.metric if axis == "metrics" else axis_values(records, axis)) > 1
 
     shown = [*table.rows, *table.columns]
     row_axes = [*table.rows, *undecided(records, [*shown, *table.over, *table.minus])]
@@ -340,7 +340,7 @@ def _opposite(records: Sequence[Record], record: Record, minus: dict[str, Any]) 
                 "best": other.axis(axis) != record.axis(axis),
                 "default": axis not in other.special,
             }
-            if not fit.get(value, in_words(axis, other.axis(axis)) == value):
+            if not fit.get(value, value_in_words(axis, other.axis(axis)) == value):
                 return False
         ours, theirs = (
             {k: v for k, v in one.special_params.items() if k not in minus}

@@ -15,9 +15,9 @@ from manyway.bench import (
     Record,
     Store,
     TableSpec,
-    in_words,
     number,
     read_presentation,
+    value_in_words,
 )
 from manyway.errors import InputError, nearest
 from manyway.evaluation import SCORERS, find_summary
@@ -102,7 +102,7 @@ class View(NamedTuple):
         return [
             one
             for one in self.records
-            if all(in_words(at, one.axis(at)) in values for at, values in wanted)
+            if all(value_in_words(at, one.axis(at)) in values for at, values in wanted)
         ]
 
     def tables(self, metric: str | None = None) -> list[TableSpec]:
@@ -174,7 +174,7 @@ def load_view(store: Store, plan: Plan) -> View:
     return View(plan, read_presentation(plan.source, f"plan {plan.name}"), records)
 
 
-def values_of(placed: Sequence[HasAxes], axis: str) -> list[Any]:
+def axis_values(placed: Sequence[HasAxes], axis: str) -> list[Any]:
     """The values that occur on an axis: numbers in their order, others as they come."""
     values = list({repr(value): value for value in (one.axis(axis) for one in placed)}.values())
     if all(isinstance(value, (int, float)) for value in values):
@@ -185,7 +185,7 @@ def values_of(placed: Sequence[HasAxes], axis: str) -> list[Any]:
 def grouped(placed: Sequence[P], axes: Sequence[str]) -> dict[tuple[Any, ...], list[P]]:
     """By their place on the axes, in the order of the axes' values."""
     ranks = {
-        axis: {repr(value): i for i, value in enumerate(values_of(placed, axis))} for axis in axes
+        axis: {repr(value): i for i, value in enumerate(axis_values(placed, axis))} for axis in axes
     }
     groups: dict[tuple[Any, ...], list[P]] = {}
     for one in sorted(placed, key=lambda one: [ranks[axis][repr(one.axis(axis))] for axis in axes]):
@@ -198,7 +198,7 @@ def undecided(records: Sequence[Record], axes: Sequence[str]) -> list[str]:
     more: list[str] = []
     for group in grouped(records, axes).values():
         for name in ["features", "scorer", *group[0].task, *group[0].params]:
-            if name not in (*axes, *more) and len(values_of(group, name)) > 1:
+            if name not in (*axes, *more) and len(axis_values(group, name)) > 1:
                 more.append(name)
     return more
 
@@ -209,7 +209,7 @@ def context(view: View, records: Sequence[Record], shown: Sequence[str]) -> str:
     """
 
     def shared(axis: str) -> bool:
-        return axis not in shown and len(values_of(records, axis)) == 1
+        return axis not in shown and len(axis_values(records, axis)) == 1
 
     if not records:
         return ""
@@ -303,7 +303,7 @@ def label(axis: str, value: Any, names: Mapping[str, str] | None = None) -> str:
         value = find_summary(value)[1].title
     elif axis == "features":
         value = (names or {}).get(value, value)
-    return _AXES.get(axis, (axis, f"{axis} = {{}}"))[1].format(number(in_words(axis, value)))
+    return _AXES.get(axis, (axis, f"{axis} = {{}}"))[1].format(number(value_in_words(axis, value)))
 
 
 def later_words(task: Mapping[str, Any]) -> list[str]:

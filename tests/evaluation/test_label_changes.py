@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from manyway.evaluation.statistics import Change, judge
+from manyway.evaluation.statistics import Change, label_changes
 
 TRUTH = {"a": "fox", "b": "fox", "c": "dog", "d": "wolf", "e": "blank"}
 BEFORE = {"a": "fox", "b": "wolf", "c": "wolf", "d": "dog", "e": "fox"}
@@ -14,7 +14,7 @@ GENUS = {"fox": "Vulpes", "dog": "Canis", "wolf": "Canis"}
 
 
 def test_items_are_corrected_made_worse_or_unchanged():
-    everything, fox, *others = judge(BEFORE, AFTER, TRUTH)
+    everything, fox, *others = label_changes(BEFORE, AFTER, TRUTH)
     assert everything == Change("", 5, 1, 2, 2, 1, 2)
     assert fox == Change("fox", 2, 1, 1, 1, 1, 0)
     assert [one.name for one in others] == ["blank", "dog", "wolf"]
@@ -22,9 +22,9 @@ def test_items_are_corrected_made_worse_or_unchanged():
 
 
 def test_at_a_higher_rank_the_group_counts():
-    everything, *_ = judge(BEFORE, AFTER, TRUTH, GENUS)
+    everything, *_ = label_changes(BEFORE, AFTER, TRUTH, GENUS)
     assert everything == Change("", 4, 3, 2, 1, 2, 0)  # blank has no genus
-    rolled_up = judge({"d": "canis"}, {}, {"d": "wolf"}, GENUS)[0]
+    rolled_up = label_changes({"d": "canis"}, {}, {"d": "wolf"}, GENUS)[0]
     assert (rolled_up.right_before, rolled_up.right_after) == (1, 0)
 
 
