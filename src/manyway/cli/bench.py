@@ -293,8 +293,9 @@ def _run(
 ) -> list[runs.Failure]:
     known = set() if rerun else store.keys()
     missing = [job for job in jobs if job.key not in known]
-    for job in jobs if rerun else ():
-        store.forget_partial(job.key)
+    if rerun:
+        for job in jobs:
+            store.forget_partial(job.key)
     if len(missing) < len(jobs):
         say(f"{len(jobs) - len(missing)} of {len(jobs)} experiments already have results.")
     if not missing:

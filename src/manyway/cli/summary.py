@@ -26,10 +26,9 @@ def print_summary(summary: labelling.Summary, at_least: float | None = None) -> 
     line = f"{n_found} of {summary.n_classes} classes found in {_items(summary.n_items)}"
     if summary.n_present is not None:
         low, high = summary.n_present
-        line += (
-            f"; {low if low == high else f'{low} to {high}'} {'is' if high == 1 else 'are'} "
-            "estimated to occur"
-        )
+        number = str(low) if low == high else f"{low} to {high}"
+        verb = "is" if high == 1 else "are"
+        line += f"; {number} {verb} estimated to occur"
     say(f"{line}:")
     console().print(_table(summary))
     if rest := summary.present[_SHOWN:]:

@@ -135,26 +135,17 @@ def _kind_of_table(path: Path, options: files.Options, expected: str | None) -> 
     except InputError:
         return FEATURES  # their reader says more about it
     names = table.names
-    if (
-        options.text_column is not None
-        and files.find_column(names, options.text_column) is not None
-    ):
+    column = options.text_column
+    if column is not None and files.find_column(names, column) is not None:
         return TEXTS
-    chosen = {name for name in (options.label_column, options.item_column) if name} | set(
-        options.ignore_columns
-    )
-    left_out = {files.find_column(names, name) for name in chosen}
+    chosen = [options.label_column, options.item_column, *options.ignore_columns]
+    left_out = {files.find_column(names, name) for name in chosen if name}
     free = [at for at, name in enumerate(names) if at not in left_out and not files.is_label(name)]
     numbers = [at for at in free if _are_numbers(table, at)]
     text = files.find_text(table, options, left_out.union(numbers)).at
     if text is not None and not files.words_in(table, text):
         text = None
-    paths = [at for at in free if names[at].strip().lower() in PATH_COLUMNS]
-    paths = [
-        at
-        for at in paths
-        if all(Path(str(cell)).suffix.lower() in IMAGE_SUFFIXES for cell in table.sample(at))
-    ]
+    paths = [at for at in free if _are_paths(table, at)]
     possible = {
         TEXTS: text is not None or not (numbers or paths),
         FEATURES: bool(numbers),
@@ -183,6 +174,13 @@ def _kind_of_table(path: Path, options: files.Options, expected: str | None) -> 
         )
         raise InputError(f"{path} has {both}; {hint}.")
     return FEATURES if measured else TEXTS
+
+
+def _are_paths(table: files.Table, at: int) -> bool:
+    """Whether a column holds the paths of pictures, by its name and by what is in it."""
+    if table.names[at].strip().lower() not in PATH_COLUMNS:
+        return False
+    return all(Path(str(cell)).suffix.lower() in IMAGE_SUFFIXES for cell in table.sample(at))
 
 
 def _are_remarks(table: files.Table, at: int) -> bool:

@@ -280,14 +280,18 @@ def _best(records: Sequence[Record], table: TableSpec) -> dict[tuple[str, str], 
     """
     best = {}
     for metric in table.metric:
-        sign = {"high": 1, "low": -1, None: 0}[find_summary(metric)[1].best]
+        better = find_summary(metric)[1].best
+        if better is None:
+            continue
+        sign = 1 if better == "high" else -1
         streams: dict[str, list[tuple[float, Record]]] = {}
-        for record in records if sign else ():
+        for record in records:
             if record.has(metric) and not isnan(mean := record.value(metric).mean):
-                streams.setdefault(f"{record.stream} {record.n_tasks}", []).append(
-                    (sign * mean, record)
-                )
-        for group in (group for group in streams.values() if len(group) > 1):
+                group = streams.setdefault(f"{record.stream} {record.n_tasks}", [])
+                group.append((sign * mean, record))
+        for group in streams.values():
+            if len(group) == 1:
+                continue
             top = max(mean for mean, _ in group)
             first = next(record for mean, record in group if mean == top)
             tests = [
