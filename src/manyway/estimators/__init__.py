@@ -1,12 +1,13 @@
 """scikit-learn classes, one per method: they validate, call the solver, and return what it found.
 
-``fit`` keeps a copy of the labelled examples and prepares what depends on them alone; the queries are labelled in
-``predict``, jointly over the whole batch. Nothing on the estimator changes there, so two batches never influence each
-other.
+``fit`` keeps a copy of the labelled examples and prepares what depends on them alone; the queries
+are labelled in ``predict``, jointly over the whole batch. Nothing on the estimator changes there,
+so two batches never influence each other.
 
-A class is made on its first use, from its solver: parameters, their defaults and their descriptions. So using one class
-imports no other method, and using none imports no scikit-learn. ``__init__.pyi`` says to editors and type checkers what
-they are; ``tests/estimator_stub.py`` writes it.
+A class is made on its first use, from its solver: parameters, their defaults and their
+descriptions. So using one class imports no other method, and using none imports no
+scikit-learn. ``__init__.pyi`` says to editors and type checkers what they are;
+``tests/estimator_stub.py`` writes it.
 """
 
 import re
@@ -45,7 +46,9 @@ def __getattr__(name: str) -> Any:
         return globals().setdefault(name, base)
     if name == "Evidence":
         from manyway.estimators.stream import StreamClassifier as base
-    made = new_class(name, (base,), {"method": METHOD_OF[name]}, lambda body: body.update(__module__=__name__))
+    made = new_class(
+        name, (base,), {"method": METHOD_OF[name]}, lambda body: body.update(__module__=__name__)
+    )
     return globals().setdefault(name, made)  # the same one for all threads
 
 

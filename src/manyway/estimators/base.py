@@ -42,11 +42,11 @@ class TransductiveClassifier(BatchClassifier):
     Parameters
     ----------
     base_mean : array of shape [d], optional
-        The mean feature of the classes that the encoder was trained on. The transforms ``cl2`` and ``rcl2`` subtract
-        it; without one they subtract the mean of the labelled examples.
+        The mean feature of the classes that the encoder was trained on. The transforms ``cl2`` and
+        ``rcl2`` subtract it; without one they subtract the mean of the labelled examples.
     unknown_label : object, optional
-        What ``predict`` answers for an unknown query, with ``open_set``, where the method has it. By default -1 where
-        labels are numbers and ``"unknown"`` where they are strings.
+        What ``predict`` answers for an unknown query, with ``open_set``, where the method has it.
+        By default -1 where labels are numbers and ``"unknown"`` where they are strings.
     **params
         The keyword-only parameters of the method's solver; each subclass has them in its signature.
 
@@ -89,7 +89,9 @@ class TransductiveClassifier(BatchClassifier):
         cls.__doc__ = documentation(cls, found, TransductiveClassifier.__doc__ or "")
 
     def __init__(self, *, base_mean: Any = None, unknown_label: Any = None, **params: Any) -> None:
-        raise TypeError("TransductiveClassifier is a base class; use one of its subclasses, such as Evidence.")
+        raise TypeError(
+            "TransductiveClassifier is a base class; use one of its subclasses, such as Evidence."
+        )
 
     def fit(self: Classifier, X: Any, y: Any, class_features: Any = None) -> Classifier:
         """Keep a copy of the labelled examples, and prepare what depends on them alone.
@@ -101,9 +103,10 @@ class TransductiveClassifier(BatchClassifier):
         y : array of shape [s]
             Their labels, integers or strings. K is the number of distinct labels.
         class_features : mapping of label to array of shape [d], or array of shape [k, d], optional
-            One vector per class in the space of X, such as the text embedding of its name, for the methods that use
-            them. The keys of a mapping are the classes, and those without examples are allowed; X and y may then be
-            None. The rows of an array are those of the distinct labels in y, sorted.
+            One vector per class in the space of X, such as the text embedding of its name, for the
+            methods that use them. The keys of a mapping are the classes, and those without examples
+            are allowed; X and y may then be None. The rows of an array are those of the distinct
+            labels in y, sorted.
 
         Returns
         -------
@@ -111,11 +114,14 @@ class TransductiveClassifier(BatchClassifier):
 
         Notes
         -----
-        Call ``fit`` again after ``set_params``: what was prepared belongs to the parameters at that time.
+        Call ``fit`` again after ``set_params``:
+        what was prepared belongs to the parameters at that time.
         """
         self._forget()
         if class_features is not None and not self._method.class_features:
-            raise InputError(f"{type(self).__name__} does not use class_features; fit it without them.")
+            raise InputError(
+                f"{type(self).__name__} does not use class_features; fit it without them."
+            )
         vectors, labels = read_vectors(class_features)
         if X is None and y is None and vectors is not None and labels is not None:
             X = vectors[:0]
@@ -132,21 +138,34 @@ class TransductiveClassifier(BatchClassifier):
             vectors = self._name_classes(vectors, labels, y)
         elif vectors is not None and vectors.shape[:-1] != self.classes_.shape:
             given = f"shape {vectors.shape} for {len(self.classes_)} distinct labels"
-            raise InputError(f"class_features has {given}; give one row for each, or a mapping of labels to vectors.")
+            raise InputError(
+                f"class_features has {given}; give one row for each, "
+                "or a mapping of labels to vectors."
+            )
         if len(self.classes_) < 2:
-            raise InputError("The labelled examples are of one class only; there is nothing to choose between.")
+            raise InputError(
+                "The labelled examples are of one class only; there is nothing to choose between."
+            )
         if self._params().get("open_set"):
             _ = self._with_unknown  # refuses a class of that name now, not after the work
         self.support_ = X
         self.class_features_ = vectors
-        self.base_mean_ = None if self.base_mean is None else np.array(read_features(self.base_mean))
+        self.base_mean_ = (
+            None if self.base_mean is None else np.array(read_features(self.base_mean))
+        )
         self.__dict__.pop("prepared_", None)  # of an earlier fit
         for name in self._method.learned if self.prepared_ is not None else ():
             value = to_numpy(getattr(self.prepared_, name))
-            setattr(self, f"{name}_", value.item() if isinstance(value, np.ndarray) and value.size == 1 else value)
+            setattr(
+                self,
+                f"{name}_",
+                value.item() if isinstance(value, np.ndarray) and value.size == 1 else value,
+            )
         return self
 
-    def infer(self, X: Any, *, known: Mapping[int, Any] | None = None, with_objective: bool | None = None) -> Inference:
+    def infer(
+        self, X: Any, *, known: Mapping[int, Any] | None = None, with_objective: bool | None = None
+    ) -> Inference:
         """Label all rows of X jointly and return all results of the method.
 
         Parameters
@@ -154,26 +173,39 @@ class TransductiveClassifier(BatchClassifier):
         X : array of shape [q, d]
             The features of the queries.
         known : mapping of int to label, optional
-            Labels that are known for some rows of X, for example because a person has confirmed or corrected them.
-            They are kept, and the labels of the other rows take them into account. Only ``Evidence`` can use them. A
-            label that is not among ``classes_`` is refused: for a new class, give its first example to ``fit``.
+            Labels that are known for some rows of X, for example because a person has confirmed or
+            corrected them. They are kept, and the labels of the other rows take them into account.
+            Only ``Evidence`` can use them. A label that is not among ``classes_`` is refused: for a
+            new class, give its first example to ``fit``.
         with_objective : bool, optional
-            Whether to record the objective after each iteration. None: yes on a CPU, no on a GPU, where it would
-            prevent the use of fused code. Methods without an objective ignore it.
+            Whether to record the objective after each iteration. None: yes on a CPU, no on a GPU,
+            where it would prevent the use of fused code. Methods without an objective ignore it.
 
         Returns
         -------
         Inference
         """
         tasks = self._tasks(X, known)
-        return self._inference(X, with_objective, lambda **recorded: self._answer(tasks, **recorded))
+        return self._inference(
+            X, with_objective, lambda **recorded: self._answer(tasks, **recorded)
+        )
 
-    def _inference(self, X: Any, with_objective: bool | None, solve: Callable[..., Solution]) -> Inference:
+    def _inference(
+        self, X: Any, with_objective: bool | None, solve: Callable[..., Solution]
+    ) -> Inference:
         """What a solver finds for X, in the user's labels and array type."""
         if with_objective is None:
             with_objective = not (isinstance(X, Tensor) and X.is_cuda)
-        solution = solve(**({"with_objective": with_objective} if "with_objective" in self._method.defaults else {}))
-        return Inference.of(solution, self._names(solution, X), self.classes_, X, with_objective=with_objective)
+        solution = solve(
+            **(
+                {"with_objective": with_objective}
+                if "with_objective" in self._method.defaults
+                else {}
+            )
+        )
+        return Inference.of(
+            solution, self._names(solution, X), self.classes_, X, with_objective=with_objective
+        )
 
     def _forget(self) -> None:
         """Forget earlier batches of a stream; only ``Evidence`` remembers any."""
@@ -183,7 +215,10 @@ class TransductiveClassifier(BatchClassifier):
         self.classes_, order = np.unique(labels, return_index=True)
         unnamed = sorted(set(y.tolist()) - set(self.classes_.tolist()))
         if unnamed:
-            raise InputError(f"class_features has no vector for the label {unnamed[0]!r} of y; give one per class.")
+            raise InputError(
+                f"class_features has no vector for the label {unnamed[0]!r} of y; "
+                "give one per class."
+            )
         self.support_labels_ = np.searchsorted(self.classes_, y)
         return vectors[order]
 
@@ -193,7 +228,8 @@ class TransductiveClassifier(BatchClassifier):
 
     @cached_property
     def prepared_(self) -> Any:
-        """What the method prepares from the labelled examples alone; None where it prepares nothing.
+        """What the method prepares from the labelled examples alone;
+        None where it prepares nothing.
 
         ``fit`` computes it, and an estimator that was loaded from a file on its first use.
         """
@@ -203,30 +239,43 @@ class TransductiveClassifier(BatchClassifier):
         if prepare is None:
             return None
         # A preparation that iterates has its own objective. It runs once, so it is always recorded.
-        recorded = {"with_objective": True} if "with_objective" in inspect.signature(prepare).parameters else {}
+        recorded = (
+            {"with_objective": True}
+            if "with_objective" in inspect.signature(prepare).parameters
+            else {}
+        )
         with torch.no_grad():
             return prepare(support, **self._params(), **recorded)
 
     def __getstate__(self) -> dict[str, Any]:
-        """What is saved: parameters, numbers and arrays. What was prepared is left out, and computed again when used.
+        """What is saved: parameters, numbers and arrays.
+        What was prepared is left out, and computed again when used.
 
-        Files then need no trust in further types, as pickled tensors would, and do not depend on how a version of the
-        method keeps what it has prepared.
+        Files then need no trust in further types, as pickled tensors would, and do not depend on
+        how a version of the method keeps what it has prepared.
         """
         state: dict[str, Any] = super().__getstate__()
         return {name: value for name, value in state.items() if name != "prepared_"}
 
     def _params(self) -> dict[str, Any]:
-        return {name: value for name, value in self.get_params(deep=False).items() if name not in OWN_PARAMETERS}
+        return {
+            name: value
+            for name, value in self.get_params(deep=False).items()
+            if name not in OWN_PARAMETERS
+        }
 
     def _tasks(self, X: Any, known: Mapping[int, Any] | None = None) -> Tasks:
         """One task, with the rows of X as queries, some of which have known labels."""
         check_is_fitted(self)
         with in_one_sentence():
-            query = validate_data(self, read_features(X), reset=False, dtype=[np.float64, np.float32])
+            query = validate_data(
+                self, read_features(X), reset=False, dtype=[np.float64, np.float32]
+            )
         given = known_places(known, self.classes_, len(query))[None] if is_given(known) else None
         arrays = self.support_[None], self.support_labels_[None], query[None], self.base_mean_
-        tasks = Tasks.from_arrays(*arrays, n_classes=len(self.classes_), class_features=self._vectors, known=given)
+        tasks = Tasks.from_arrays(
+            *arrays, n_classes=len(self.classes_), class_features=self._vectors, known=given
+        )
         return tasks.to(X.device) if isinstance(X, Tensor) else tasks
 
     def _label(self, X: Any, known: Mapping[int, Any] | None = None) -> Solution:

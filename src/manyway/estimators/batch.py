@@ -10,7 +10,7 @@ from sklearn.metrics import accuracy_score
 
 from manyway.core import Solution
 from manyway.errors import InputError, nearest
-from manyway.estimators.values import in_one_sentence, like, label_names, to_numpy
+from manyway.estimators.values import in_one_sentence, label_names, like, to_numpy
 
 Classifier = TypeVar("Classifier", bound="BatchClassifier")
 
@@ -49,8 +49,8 @@ class BatchClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         Returns
         -------
         array of shape [q, k]
-            Columns are in the order of ``classes_``. With ``open_set``, rows sum to less than 1: the rest
-            is the probability of being unknown.
+            Columns are in the order of ``classes_``. With ``open_set``, rows sum to less than 1:
+            the rest is the probability of being unknown.
         """
         return like(self._label(X).probabilities[0], X)
 
@@ -72,7 +72,9 @@ class BatchClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         """
         predicted = to_numpy(self.predict(X))
         with in_one_sentence():
-            return float(accuracy_score(to_numpy(y), predicted, sample_weight=to_numpy(sample_weight)))
+            return float(
+                accuracy_score(to_numpy(y), predicted, sample_weight=to_numpy(sample_weight))
+            )
 
     def set_params(self: Classifier, **params: Any) -> Classifier:
         """Change parameters; one that there is not is an error that names the nearest.
@@ -89,7 +91,10 @@ class BatchClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         known = self.get_params(deep=True)
         unknown = next((name for name in params if name not in known), None)
         if unknown is not None:
-            raise InputError(f"Invalid parameter: {type(self).__name__} has no '{unknown}'; {nearest(unknown, known)}")
+            raise InputError(
+                f"Invalid parameter: {type(self).__name__} has no '{unknown}'; "
+                f"{nearest(unknown, known)}"
+            )
         super().set_params(**params)
         return self
 
@@ -106,7 +111,9 @@ class BatchClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             if np.issubdtype(self.classes_.dtype, np.number):
                 given = -1
         if given in self.classes_.tolist():
-            raise InputError(f"A class is called {given!r}; choose another unknown_label for unknown queries.")
+            raise InputError(
+                f"A class is called {given!r}; choose another unknown_label for unknown queries."
+            )
         kinds = "U" if self.classes_.dtype.kind == "U" else "iuf"
         if np.asarray(given).dtype.kind in kinds:
             return np.append(self.classes_, np.array([given]))

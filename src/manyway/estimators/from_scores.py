@@ -1,4 +1,6 @@
-"""``EvidenceFromScores``: a scikit-learn class for the scores of a classifier that somebody else has trained."""
+"""``EvidenceFromScores``: a scikit-learn class for the scores of a classifier that
+somebody else has trained.
+"""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -14,7 +16,14 @@ from manyway.core.arguments import fits, shown
 from manyway.errors import InputError
 from manyway.estimators import Inference
 from manyway.estimators.batch import BatchClassifier
-from manyway.estimators.values import is_given, known_places, like, places_of, read_labels, refuse_masked
+from manyway.estimators.values import (
+    is_given,
+    known_places,
+    like,
+    places_of,
+    read_labels,
+    refuse_masked,
+)
 from manyway.methods import METHODS
 from manyway.methods.scores.kinds import KINDS, SEVERAL, log_odds, log_posteriors, without_prior
 
@@ -26,25 +35,30 @@ class EvidenceFromScores(BatchClassifier):
     Parameters
     ----------
     classes : sequence, optional
-        The classes, in the order of the columns of the scores. By default ``fit`` learns them from y: the distinct
-        labels, sorted, where there are as many as columns, and otherwise numbers from 0.
+        The classes, in the order of the columns of the scores. By default ``fit`` learns
+        them from y: the distinct labels, sorted, where there are as many as columns, and
+        otherwise numbers from 0.
     kind : {"auto", "probability", "log-probability", "logit", "sigmoid", "independent"}, default="auto"
-        What the scores are. "sigmoid": each class has a yes-or-no probability of its own, and one class is right.
-        "independent": the same, and several classes may be right; a row of probabilities then need not sum to 1, and
-        ``predict`` returns an indicator [q, k] of the classes with a probability above one half.
+        What the scores are. "sigmoid": each class has a yes-or-no probability of its own, and one
+        class is right. "independent": the same, and several classes may be right; a row of
+        probabilities then need not sum to 1, and ``predict`` returns an indicator [q, k] of the
+        classes with a probability above one half.
     class_prior : sequence of float, optional
-        How frequent each class was among the classifier's training data. By default all are equally frequent.
+        How frequent each class was among the classifier's training data.
+        By default all are equally frequent.
     expect : sequence of float, optional
-        How likely each class is to occur, in any unit; 0: it is not on a list of expected classes. Other classes remain
-        possible: see `manyway.methods.scores.calibrate.listed`. By default all are equally likely.
+        How likely each class is to occur, in any unit; 0: it is not on a list of expected
+        classes. Other classes remain possible: see `manyway.methods.scores.calibrate.listed`.
+        By default all are equally likely.
     open_set : bool, default=False
-        Whether items may be unknown: of none of the classes. ``infer`` then returns ``unknown``, the probability of
-        that.
+        Whether items may be unknown: of none of the classes.
+        ``infer`` then returns ``unknown``, the probability of that.
     unknown_label : object, optional
-        What ``predict`` answers for an unknown item, with ``open_set``. By default -1 where labels are numbers and
-        ``"unknown"`` where they are strings.
+        What ``predict`` answers for an unknown item, with ``open_set``. By default -1 where labels
+        are numbers and ``"unknown"`` where they are strings.
     temperature : float, optional
-        The temperature by which log-probabilities are divided. By default labelled items or the batch itself say it.
+        The temperature by which log-probabilities are divided.
+        By default labelled items or the batch itself say it.
     concentration : float, optional
         α of the Dirichlet prior of the class proportions, as in ``Evidence``.
     max_iter : int, default=50
@@ -101,14 +115,17 @@ class EvidenceFromScores(BatchClassifier):
         if X is None:
             if self.classes is None:
                 raise InputError(
-                    "Without labelled items the classes must be given: EvidenceFromScores(classes=…).fit()."
+                    "Without labelled items the classes must be given: "
+                    "EvidenceFromScores(classes=…).fit()."
                 )
             self.classes_ = _distinct(self.classes)
         else:
             values = _tensor(X)
             labels = read_labels(y)
             if labels.shape != (len(values),):
-                raise InputError(f"X has {len(values)} rows of scores, and y has the shape {labels.shape}.")
+                raise InputError(
+                    f"X has {len(values)} rows of scores, and y has the shape {labels.shape}."
+                )
             self.classes_ = self._learned_classes(labels, values.shape[1])
             hint = "correct it, or name all classes with `classes`"
             places = places_of(labels.tolist(), self.classes_, range(len(labels)), "y", hint)
@@ -128,14 +145,17 @@ class EvidenceFromScores(BatchClassifier):
         X : array of shape [q, k]
             The scores of the items; NaN where an item does not list a class.
         known : mapping of int to label, optional
-            Labels that are known for some rows of X. They are kept, and the other rows take them into account.
+            Labels that are known for some rows of X.
+            They are kept, and the other rows take them into account.
 
         Returns
         -------
         Inference
         """
         solution = self._label(X, known)
-        return Inference.of(solution, self._names(solution, X), self.classes_, X, with_objective=False)
+        return Inference.of(
+            solution, self._names(solution, X), self.classes_, X, with_objective=False
+        )
 
     def predict(self, X: Any) -> Any:
         """The label of each row of X, all rows taken together.
@@ -164,7 +184,8 @@ class EvidenceFromScores(BatchClassifier):
         numbered = np.arange(n_columns)
         if not np.isin(found, numbered).all():
             raise InputError(
-                f"y has {len(found)} different labels and the scores have {n_columns} columns; name the class of each "
+                f"y has {len(found)} different labels and the scores have {n_columns} columns; "
+                "name the class of each "
                 "column with `classes`."
             )
         return numbered
@@ -172,13 +193,19 @@ class EvidenceFromScores(BatchClassifier):
     def _per_class(self, values: Any, name: str) -> Tensor:
         """One number per class."""
         refuse_masked(values, name)
-        return shaped(as_features(values, name), (len(self.classes_),), name, "give one number per class")
+        return shaped(
+            as_features(values, name), (len(self.classes_),), name, "give one number per class"
+        )
 
     def _posteriors(self, values: Tensor) -> Tensor:
         if not fits(self.kind, str) or self.kind not in (*KINDS, SEVERAL):
-            raise InputError(f"kind is {shown(self.kind)}; choose one of {', '.join((*KINDS, SEVERAL))}.")
+            raise InputError(
+                f"kind is {shown(self.kind)}; choose one of {', '.join((*KINDS, SEVERAL))}."
+            )
         if values.shape[1] != len(self.classes_):
-            raise InputError(f"The scores have {values.shape[1]} columns for {len(self.classes_)} classes.")
+            raise InputError(
+                f"The scores have {values.shape[1]} columns for {len(self.classes_)} classes."
+            )
         if self.kind == SEVERAL:
             return log_odds(values)
         posteriors = log_posteriors(values, self.kind)
@@ -186,7 +213,10 @@ class EvidenceFromScores(BatchClassifier):
             return posteriors
         prior = self._per_class(self.class_prior, "class_prior")
         if not bool((prior > 0).all()):
-            raise InputError("class_prior has a number that is not positive; a classifier never answers such a class.")
+            raise InputError(
+                "class_prior has a number that is not positive; "
+                "a classifier never answers such a class."
+            )
         return without_prior(posteriors, prior)
 
     def _label(self, X: Any, known: Mapping[int, Any] | None = None) -> Solution:
@@ -231,11 +261,20 @@ def _tensor(values: Any) -> Tensor:
     """Scores as a matrix of float32 or float64; a copy, so that the caller's array is not kept."""
     refuse_masked(values, "X")
     try:
-        found = values.detach().clone() if isinstance(values, Tensor) else torch.tensor(np.asarray(values))
+        found = (
+            values.detach().clone()
+            if isinstance(values, Tensor)
+            else torch.tensor(np.asarray(values))
+        )
     except (TypeError, ValueError) as error:
-        raise InputError("The scores must be an array of numbers, a row per item and a column per class.") from error
+        raise InputError(
+            "The scores must be an array of numbers, a row per item and a column per class."
+        ) from error
     if found.ndim != 2 or found.is_complex() or found.dtype == torch.bool:
-        raise InputError(f"The scores have shape {tuple(found.shape)}; give one row per item and one column per class.")
+        raise InputError(
+            f"The scores have shape {tuple(found.shape)}; "
+            "give one row per item and one column per class."
+        )
     if found.dtype in (torch.float32, torch.float64):
         return found
     return found.float()

@@ -7,12 +7,17 @@ from manyway.core.arguments import refuse_unknown
 from manyway.methods import Method
 from manyway.methods._table.parameters import doc_entries, doc_sections
 
-_UNKNOWN_LABEL = (inspect.Parameter("unknown_label", inspect.Parameter.KEYWORD_ONLY, default=None, annotation="Any"),)
+_UNKNOWN_LABEL = (
+    inspect.Parameter(
+        "unknown_label", inspect.Parameter.KEYWORD_ONLY, default=None, annotation="Any"
+    ),
+)
 OWN_PARAMETERS = ("base_mean", "unknown_label")  # those that solvers do not have
 
 
 def constructor(cls: type, method: Method) -> Any:
-    """``__init__`` of an estimator: keyword-only, with the solver's parameters and defaults in its signature.
+    """``__init__`` of an estimator: keyword-only,
+    with the solver's parameters and defaults in its signature.
 
     >>> from manyway.methods import get_method
     >>> list(inspect.signature(constructor(object, get_method("simpleshot"))).parameters)
@@ -23,7 +28,9 @@ def constructor(cls: type, method: Method) -> Any:
     itself = inspect.Parameter("self", inspect.Parameter.POSITIONAL_OR_KEYWORD)
     base_mean = inspect.Parameter("base_mean", keyword, default=None, annotation="ArrayLike | None")
     unknown = _UNKNOWN_LABEL if "open_set" in method.parameters else ()
-    signature = inspect.Signature([itself, base_mean, *(solver[name] for name in method.parameters), *unknown])
+    signature = inspect.Signature(
+        [itself, base_mean, *(solver[name] for name in method.parameters), *unknown]
+    )
 
     def __init__(self: Any, **params: Any) -> None:
         refuse_unknown(cls.__name__, signature, params)
@@ -48,13 +55,20 @@ _EXAMPLE = """>>> from {module} import {name}
 
 
 def documentation(cls: type, method: Method, shared: str) -> str:
-    """The docstring of an estimator: the solver's text, parameters and notes, and what is ``shared`` by all."""
-    own, common = (doc_sections(inspect.cleandoc(text)) for text in (method.solver.__doc__ or "", shared))
+    """The docstring of an estimator: the solver's text, parameters and notes, and
+    what is ``shared`` by all.
+    """
+    own, common = (
+        doc_sections(inspect.cleandoc(text)) for text in (method.solver.__doc__ or "", shared)
+    )
     described = doc_entries(common.get("Parameters", "")) | doc_entries(own.get("Parameters", ""))
     attributes = doc_entries(common.get("Attributes", ""))
     if method.prepare is None:
         attributes.pop("prepared_", None)
-    attributes |= {name: f"{name}_ : float or ndarray\n    What was learned as ``{name}``." for name in method.learned}
+    attributes |= {
+        name: f"{name}_ : float or ndarray\n    What was learned as ``{name}``."
+        for name in method.learned
+    }
     parameters = [
         described.get(name, f"{name} : {parameter.annotation}, default={parameter.default!r}")
         for name, parameter in inspect.signature(cls).parameters.items()
@@ -63,8 +77,14 @@ def documentation(cls: type, method: Method, shared: str) -> str:
     sections = {
         "Parameters": "\n".join(parameters),
         "Attributes": "\n".join(attributes.values()),
-        **{title: text for title, text in own.items() if title not in ("", "Parameters", "Attributes", "Returns")},
+        **{
+            title: text
+            for title, text in own.items()
+            if title not in ("", "Parameters", "Attributes", "Returns")
+        },
         "Examples": _EXAMPLE.format(module=module, name=cls.__name__),
     }
     head = own[""].partition("\n>>> ")[0].rstrip()
-    return "\n\n".join([head, *(f"{title}\n{'-' * len(title)}\n{text}" for title, text in sections.items())])
+    return "\n\n".join(
+        [head, *(f"{title}\n{'-' * len(title)}\n{text}" for title, text in sections.items())]
+    )

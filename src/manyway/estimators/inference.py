@@ -23,7 +23,8 @@ _SHOWN = 10  # rows of a table in a notebook
 class Inference:
     """What ``infer`` returns for one batch of queries.
 
-    NumPy in gives NumPy here, torch in gives torch. Inferences can be pickled; ``repr`` shows shapes only.
+    NumPy in gives NumPy here, torch in gives torch. Inferences can be pickled;
+    ``repr`` shows shapes only.
 
     Parameters
     ----------
@@ -54,7 +55,8 @@ class Inference:
     unknown : array of shape [q] or None
         How likely each query is unknown; None where the method assumes that all are of a class.
     unknown_groups : array of shape [q] or None
-        The number of the group of unknown queries that a query belongs to, the largest first; -1 for the others.
+        The number of the group of unknown queries that a query belongs to, the largest first;
+        -1 for the others.
     unknown_medoids : array of shape [g] or None
         The query in the middle of each of these groups.
 
@@ -90,7 +92,9 @@ class Inference:
     unknown_medoids: Any = None
 
     @staticmethod
-    def of(solution: Solution, labels: Any, classes: Any, X: Any, *, with_objective: bool) -> "Inference":
+    def of(
+        solution: Solution, labels: Any, classes: Any, X: Any, *, with_objective: bool
+    ) -> "Inference":
         """The solution of one task, in the array type of its queries X.
 
         Parameters
@@ -109,7 +113,9 @@ class Inference:
         """
 
         asked = {name: with_objective or name != "objective" for name in _ARRAYS}
-        arrays = {name: getattr(solution, name) if wanted else None for name, wanted in asked.items()}
+        arrays = {
+            name: getattr(solution, name) if wanted else None for name, wanted in asked.items()
+        }
         return Inference(
             labels,
             n_iter=int(solution.n_iter[0]),
@@ -118,7 +124,9 @@ class Inference:
             n_present_sd=float(solution.n_present_sd[0]),
             classes=classes,
             solution=solution,
-            **{name: None if value is None else like(value[0], X) for name, value in arrays.items()},
+            **{
+                name: None if value is None else like(value[0], X) for name, value in arrays.items()
+            },
         )
 
     @property
@@ -129,14 +137,18 @@ class Inference:
 
     @property
     def n_unseen(self) -> float:
-        """How many further classes are expected to occur if more queries were drawn in the same way."""
+        """How many further classes are expected to occur if more queries were
+        drawn in the same way.
+        """
         return float(self.solution.n_unseen[0])
 
     @cached_property
     def review_order(self) -> Any:
-        """The rows whose label is not known, those first whose answer is expected to repair most labels.
+        """The rows whose label is not known, those first whose answer is expected
+        to repair most labels.
 
-        It is computed on first use. After an answer, call ``infer`` with the longer ``known``: the order changes.
+        It is computed on first use. After an answer, call ``infer`` with the longer ``known``:
+        the order changes.
         """
         scores = self.solution.review_scores[0]
         order = scores.argsort(descending=True, stable=True)[: int((scores >= 0).sum())]
@@ -145,13 +157,14 @@ class Inference:
     def present(self, error_rate: float | None = DEFAULT_RATE) -> list[Any]:
         """The labels of the classes that occur, the most certain first: a list that can be signed.
 
-        Over many batches at most ``error_rate`` of the listed classes are absent. See ``Solution.present``.
+        Over many batches at most ``error_rate`` of the listed classes are absent.
+        See ``Solution.present``.
 
         Parameters
         ----------
         error_rate : float or None, default=0.05
-            The false discovery rate: the part of the listed classes that may be absent, on average over batches. None:
-            a longer list, whose expected F1 is the highest.
+            The false discovery rate: the part of the listed classes that may be absent, on average
+            over batches. None: a longer list, whose expected F1 is the highest.
 
         Returns
         -------
@@ -186,9 +199,9 @@ class Inference:
         Returns
         -------
         pandas.DataFrame
-            Columns ``label``, ``probability``, ``label_2``, ``probability_2``, and ``unknown`` and ``group``
-            where the method has them. Where the label says that a query is unknown, ``probability`` is that of being
-            unknown, and the most probable class comes second.
+            Columns ``label``, ``probability``, ``label_2``, ``probability_2``, and ``unknown`` and
+            ``group`` where the method has them. Where the label says that a query is unknown,
+            ``probability`` is that of being unknown, and the most probable class comes second.
 
         Examples
         --------
@@ -219,8 +232,13 @@ class Inference:
             columns[name] = self.classes[columns[name]]
         if self.unknown_groups is not None:
             columns["group"] = to_numpy(self.unknown_groups)
-            for name, answer in (("label", to_numpy(self.labels)), ("probability", columns["unknown"])):
-                columns[f"{name}_2"] = np.where(columns["group"] < 0, columns[f"{name}_2"], columns[name])
+            for name, answer in (
+                ("label", to_numpy(self.labels)),
+                ("probability", columns["unknown"]),
+            ):
+                columns[f"{name}_2"] = np.where(
+                    columns["group"] < 0, columns[f"{name}_2"], columns[name]
+                )
                 columns[name] = np.where(columns["group"] < 0, columns[name], answer)
         return columns
 
@@ -230,7 +248,8 @@ class Inference:
         Returns
         -------
         pandas.DataFrame
-            Columns ``class``, ``presence``, ``proportion`` and ``items``, the number of queries with that label.
+            Columns ``class``, ``presence``, ``proportion`` and ``items``,
+            the number of queries with that label.
 
         Examples
         --------
@@ -241,37 +260,57 @@ class Inference:
         """
         pandas = optional("pandas", "tables", "classes_frame")
         chosen = best_two(torch.as_tensor(self.probabilities))["label"]
-        chosen = chosen if self.unknown_groups is None else chosen[to_numpy(self.unknown_groups) < 0]
+        chosen = (
+            chosen if self.unknown_groups is None else chosen[to_numpy(self.unknown_groups) < 0]
+        )
         estimates = {"presence": to_numpy(self.presence), "proportion": to_numpy(self.proportions)}
         counts = np.bincount(chosen, minlength=len(self.classes))
         table = pandas.DataFrame({"class": self.classes, **estimates, "items": counts})
         return table.sort_values("presence", ascending=False, kind="stable", ignore_index=True)
 
     def _repr_html_(self) -> str:
-        """A notebook shows a sentence, and tables of the classes that occur and of the first queries."""
+        """A notebook shows a sentence, and tables of the classes that occur and
+        of the first queries.
+        """
         from markupsafe import Markup
 
         low, high = self.n_present_interval
         number = str(low) if low == high else f"{low} to {high}"
-        listed = dict.fromkeys(self.present(), "present") | dict.fromkeys(self.possible(), "possible")
+        listed = dict.fromkeys(self.present(), "present") | dict.fromkeys(
+            self.possible(), "possible"
+        )
         order = np.argsort(-to_numpy(self.presence), kind="stable")
         classes = [
-            (name, listed[name], f"{float(self.presence[k]):.0%}", f"{float(self.proportions[k]):.1%}")
+            (
+                name,
+                listed[name],
+                f"{float(self.presence[k]):.0%}",
+                f"{float(self.proportions[k]):.1%}",
+            )
             for k, name in ((k, self.classes[k]) for k in order)
             if name in listed
         ]
         columns = self.columns()
         queries = [
             [row, *(f"{cell:.2f}" if isinstance(cell, float) else cell for cell in cells)]
-            for row, cells in enumerate(zip(*(values[:_SHOWN].tolist() for values in columns.values()), strict=True))
+            for row, cells in enumerate(
+                zip(*(values[:_SHOWN].tolist() for values in columns.values()), strict=True)
+            )
         ]
-        sentence = f"{len(self.labels)} queries, {len(self.classes)} possible classes; {number} are estimated to occur."
+        sentence = (
+            f"{len(self.labels)} queries, {len(self.classes)} possible classes; "
+            f"{number} are estimated to occur."
+        )
         more = len(self.labels) - len(queries)
         return str(
             Markup("<p>{}</p>").format(sentence)
             + _html_table(("class", "verdict", "is present", "share"), classes[:_SHOWN])
             + _html_table(("query", *columns), queries)
-            + (Markup("<p>… and {} more; to_frame() has all.</p>").format(more) if more else Markup(""))
+            + (
+                Markup("<p>… and {} more; to_frame() has all.</p>").format(more)
+                if more
+                else Markup("")
+            )
         )
 
     def __repr__(self) -> str:

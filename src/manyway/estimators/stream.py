@@ -14,7 +14,9 @@ from manyway.methods.evidence.streams import Memory
 
 
 class StreamClassifier(TransductiveClassifier):
-    """What ``Evidence`` has besides what all methods share: ``partial_infer``, which remembers earlier batches."""
+    """What ``Evidence`` has besides what all methods share:
+    ``partial_infer``, which remembers earlier batches.
+    """
 
     def _forget(self) -> None:
         self.memory_: Memory | None = None
@@ -23,7 +25,9 @@ class StreamClassifier(TransductiveClassifier):
         """What is saved: what ``partial_infer`` remembers is saved as arrays."""
         state = super().__getstate__()
         if state.get("memory_") is not None:
-            state["memory_"] = {name: mapped(value, to_numpy) for name, value in vars(state["memory_"]).items()}
+            state["memory_"] = {
+                name: mapped(value, to_numpy) for name, value in vars(state["memory_"]).items()
+            }
         return state
 
     def __setstate__(self, state: dict[str, Any]) -> None:
@@ -38,10 +42,11 @@ class StreamClassifier(TransductiveClassifier):
     ) -> Inference:
         """Label the next batch of a stream, with what earlier batches taught, and remember it.
 
-        Batches arrive one after another, and each call labels one. Where the evidence says that the batch continues
-        earlier ones (the same classes in similar proportions), it is labelled jointly with their items; where it says
-        that classes have changed, the answer is that of ``infer``. Answers to earlier batches do not change. ``fit``
-        starts a new stream. The last 1,024 items at most are remembered.
+        Batches arrive one after another, and each call labels one. Where the evidence says that the
+        batch continues earlier ones (the same classes in similar proportions), it is labelled
+        jointly with their items; where it says that classes have changed, the answer is that of
+        ``infer``. Answers to earlier batches do not change. ``fit`` starts a new stream. The last
+        1,024 items at most are remembered.
 
         Parameters
         ----------
@@ -50,7 +55,8 @@ class StreamClassifier(TransductiveClassifier):
         known : mapping of int to label, optional
             Labels that are known for some rows of X, as in ``infer``. They are remembered.
         with_objective : bool, optional
-            As in ``infer``. Where the batch is labelled jointly with earlier ones, the objective is that of all.
+            As in ``infer``. Where the batch is labelled jointly with earlier ones,
+            the objective is that of all.
 
         Returns
         -------
@@ -81,4 +87,8 @@ class StreamClassifier(TransductiveClassifier):
 
 
 def _tensors(values: Any) -> Any:
-    return tuple(map(torch.as_tensor, values)) if isinstance(values, tuple) else torch.as_tensor(values)
+    return (
+        tuple(map(torch.as_tensor, values))
+        if isinstance(values, tuple)
+        else torch.as_tensor(values)
+    )

@@ -19,7 +19,9 @@ def like(value: Tensor, X: Any) -> Any:
 
 
 def label_names(solution: Solution, classes: Any, X: Any) -> Any:
-    """[q] the labels of the first task by the names of the classes; a tensor where X is one and they are numbers."""
+    """[q] the labels of the first task by the names of the classes;
+    a tensor where X is one and they are numbers.
+    """
     names = classes[solution.labels[0].cpu().numpy()]
     if isinstance(X, Tensor) and np.issubdtype(names.dtype, np.number):
         return torch.as_tensor(names, device=X.device)
@@ -28,7 +30,9 @@ def label_names(solution: Solution, classes: Any, X: Any) -> Any:
 
 @contextmanager
 def in_one_sentence() -> Iterator[None]:
-    """What scikit-learn or NumPy says about arrays that cannot be used, as an InputError on one line."""
+    """What scikit-learn or NumPy says about arrays that cannot be used,
+    as an InputError on one line.
+    """
     try:
         yield
     except InputError:
@@ -46,24 +50,37 @@ def is_given(known: Any) -> TypeGuard[Mapping[int, Any]]:
 def known_places(known: Mapping[int, Any], classes: Any, n_query: int) -> Tensor:
     """[q] the places of known labels in ``classes``, -1 where none is known."""
     if not isinstance(known, Mapping):
-        raise InputError(f"known is of the type {type(known).__name__}; give a mapping {{row: label}}.")
+        raise InputError(
+            f"known is of the type {type(known).__name__}; give a mapping {{row: label}}."
+        )
     for row in known:
         if isinstance(row, bool) or not isinstance(row, Integral) or not 0 <= row < n_query:
-            raise InputError(f"known has a label for row {row!r}; rows are integers from 0 to {n_query - 1}.")
+            raise InputError(
+                f"known has a label for row {row!r}; rows are integers from 0 to {n_query - 1}."
+            )
     hint = "correct it, or give fit the first example of a new class"
     found = torch.full((n_query,), -1)
-    found[[int(row) for row in known]] = places_of(list(known.values()), classes, list(known), "known", hint)
+    found[[int(row) for row in known]] = places_of(
+        list(known.values()), classes, list(known), "known", hint
+    )
     return found
 
 
-def places_of(labels: Sequence[Any], classes: Any, rows: Sequence[Any], what: str, hint: str) -> Tensor:
-    """[n] the places of labels in ``classes``; ``what`` and ``rows`` say in a message where they come from."""
+def places_of(
+    labels: Sequence[Any], classes: Any, rows: Sequence[Any], what: str, hint: str
+) -> Tensor:
+    """[n] the places of labels in ``classes``;
+    ``what`` and ``rows`` say in a message where they come from.
+    """
     places = {name: place for place, name in enumerate(np.asarray(classes).tolist())}
     found = []
     for row, label in zip(rows, labels, strict=True):
         name = label.item() if isinstance(label, np.generic | Tensor) else label
         if not isinstance(name, Hashable) or name not in places:
-            raise InputError(f"{what} has the label {name!r} for row {row}, which is not among the classes; {hint}.")
+            raise InputError(
+                f"{what} has the label {name!r} for row {row}, "
+                f"which is not among the classes; {hint}."
+            )
         found.append(places[name])
     return torch.tensor(found, dtype=torch.int64)
 
@@ -72,7 +89,9 @@ def refuse_masked(values: Any, what: str) -> None:
     """Refuse a masked array: what is masked would be used as if it were given."""
     if np.ma.is_masked(values):
         rows = np.flatnonzero(np.ma.getmaskarray(values).reshape(len(values), -1).any(1)).tolist()
-        raise InputError(f"{what} has masked values in {describe_rows(rows)}; fill them or leave these rows out.")
+        raise InputError(
+            f"{what} has masked values in {describe_rows(rows)}; fill them or leave these rows out."
+        )
 
 
 def to_numpy(values: Any) -> Any:
@@ -81,18 +100,25 @@ def to_numpy(values: Any) -> Any:
 
 
 def read_features(values: Any) -> Any:
-    """Features as scikit-learn can check them: NumPy has no bfloat16, and a column of lists is an array of objects."""
+    """Features as scikit-learn can check them:
+    NumPy has no bfloat16, and a column of lists is an array of objects.
+    """
     refuse_masked(values, "X")
     half = isinstance(values, Tensor) and values.dtype == torch.bfloat16
     values = to_numpy(values.float() if half else values)
     if not hasattr(values, "to_list"):
         return values
     rows = values.to_numpy()  # of a column of pandas or polars
-    if rows.dtype.kind != "O" or not any(isinstance(row, list | tuple | np.ndarray) for row in rows[:1]):
+    if rows.dtype.kind != "O" or not any(
+        isinstance(row, list | tuple | np.ndarray) for row in rows[:1]
+    ):
         return rows
     odd = [n for n, row in enumerate(rows) if np.shape(row) != np.shape(rows[0])]
     if odd:
-        raise InputError(f"X has lists of another length in {describe_rows(odd)}; every row needs the same features.")
+        raise InputError(
+            f"X has lists of another length in {describe_rows(odd)}; "
+            "every row needs the same features."
+        )
     return np.stack([np.asarray(row) for row in rows])
 
 
@@ -104,7 +130,9 @@ def read_vectors(values: Any) -> tuple[Any, Any]:
         return np.array(read_features(values)), None
     rows = [np.asarray(read_features(vector)) for vector in values.values()]
     if not rows or any(row.ndim != 1 or row.shape != rows[0].shape for row in rows):
-        raise InputError("class_features must map every label to one vector, all of the same length.")
+        raise InputError(
+            "class_features must map every label to one vector, all of the same length."
+        )
     return np.stack(rows), read_labels(list(values))
 
 
@@ -114,22 +142,34 @@ def read_labels(values: Any) -> Any:
         return None
     given = to_numpy(values)
     # NumPy would turn what stands between strings into strings.
-    mixed = isinstance(given, list | tuple) and len({isinstance(label, str | np.str_) for label in given}) > 1
+    mixed = (
+        isinstance(given, list | tuple)
+        and len({isinstance(label, str | np.str_) for label in given}) > 1
+    )
     labels = np.array(given, dtype=object) if mixed else np.asarray(given)
-    masked = np.ma.getmaskarray(given).reshape(-1) if np.ma.isMaskedArray(given) else np.zeros(0, bool)
+    masked = (
+        np.ma.getmaskarray(given).reshape(-1) if np.ma.isMaskedArray(given) else np.zeros(0, bool)
+    )
     if (labels.dtype.kind == "O" and labels.ndim == 1) or masked.any():
         missing = [row for row, label in enumerate(labels.tolist()) if _is_missing(label)]
         missing = sorted({*missing, *np.flatnonzero(masked).tolist()})
         if missing:
-            raise InputError(f"y has no label in {describe_rows(missing)}; give one to each example or leave it out.")
+            raise InputError(
+                f"y has no label in {describe_rows(missing)}; "
+                "give one to each example or leave it out."
+            )
         if all(isinstance(label, bytes) for label in labels):
             labels = labels.astype(bytes)
         elif len({isinstance(label, str) for label in labels}) > 1:
-            raise InputError("y mixes strings with other labels; use strings or integers for all of them.")
+            raise InputError(
+                "y mixes strings with other labels; use strings or integers for all of them."
+            )
     try:
         return np.char.decode(labels, "utf-8") if labels.dtype.kind == "S" else labels
     except UnicodeDecodeError as error:
-        raise InputError("y holds bytes that are not UTF-8; decode them to strings first.") from error
+        raise InputError(
+            "y holds bytes that are not UTF-8; decode them to strings first."
+        ) from error
 
 
 def _is_missing(label: Any) -> bool:

@@ -428,9 +428,13 @@ def read_action(record: Mapping[str, Any]) -> Action:
         if name not in known:
             raise InputError(f"The action '{kind}' has no field {shorten(repr(name), 60)}.")
     try:
-        return ACTIONS[kind](**{name: _READERS[known[name]](value) for name, value in given.items()})
+        return ACTIONS[kind](
+            **{name: _READERS[known[name]](value) for name, value in given.items()}
+        )
     except TypeError as error:
-        raise InputError(f"The action '{kind}' lacks a field, or one is of the wrong type.") from error
+        raise InputError(
+            f"The action '{kind}' lacks a field, or one is of the wrong type."
+        ) from error
 
 
 @cache

@@ -75,7 +75,9 @@ class Check:
     expected: float = 0.0
 
     @classmethod
-    def planned(cls, n_items: int, tolerance: float, risk: float, of: int, tolerances: Iterable[float]) -> "Check":
+    def planned(
+        cls, n_items: int, tolerance: float, risk: float, of: int, tolerances: Iterable[float]
+    ) -> "Check":
         """The check with its own prior, unless a stricter one among ``tolerances`` takes fewer
         answers.
 

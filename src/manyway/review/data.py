@@ -51,7 +51,9 @@ class ScoreFile(NamedTuple):
 
     @classmethod
     def of(cls, scores: Scores) -> "ScoreFile | None":
-        """Where scores come from; None where labels cannot be written back, because it is a table."""
+        """Where scores come from; None where labels cannot be written back,
+        because it is a table.
+        """
         paths = [origin.path for origin in scores.origins]
         if not paths or sum(origin.n_items for origin in scores.origins) < len(scores):
             return None
@@ -207,7 +209,10 @@ class ReviewData:
         if not path.is_file():
             start = "to start one, name examples and items: manyway review EXAMPLES ITEMS"
             raise InputError(f"{folder} holds no saved review; {start}")
-        hint = "move this file away and start the review with the same examples and items in the same folder"
+        hint = (
+            "move this file away and start the review with the same examples and items in the "
+            "same folder"
+        )
         with trying(f"{path} is damaged", f". Its answers are not lost: {hint}."):
             with safe_open(path, framework="pt") as file:
                 text = file.metadata()["review"]
@@ -274,7 +279,9 @@ def _items(features: Any, about: Mapping[str, Any], base_mean: Any) -> Items:
     origin = about.get("origin")  # reviews of older versions have none
     if origin is not None:
         origin = TableOrigin.load(origin)
-    return Items(features, base_mean=base_mean, skipped=skipped, carried=carried, origin=origin, **saved)
+    return Items(
+        features, base_mean=base_mean, skipped=skipped, carried=carried, origin=origin, **saved
+    )
 
 
 def _tuple(values: Sequence[str] | None) -> Any:

@@ -110,7 +110,12 @@ def offered_exports(session: Session, find: Find | None = None) -> dict[str, Exp
         found += [
             Export("sorted", f"{sort}, as links", linked, is_folder=True),
             Export("sorted-copies", f"{sort}, as copies", copied, is_folder=True),
-            Export("examples", f"{examples}, one folder of pictures per class", of_class, is_folder=True),
+            Export(
+                "examples",
+                f"{examples}, one folder of pictures per class",
+                of_class,
+                is_folder=True,
+            ),
         ]
     return {export.name: export for export in found}
 
@@ -146,7 +151,9 @@ def export_labels(session: Session, path: AnyPath) -> int:
         found = [_label_row(session, row) for row in range(len(session.answers))]
     origin = session.data.items.origin
     if origin is not None:
-        answers = _beside(origin, session, [[cells[name] for name in header[1:]] for cells in found])
+        answers = _beside(
+            origin, session, [[cells[name] for name in header[1:]] for cells in found]
+        )
         write_back(path, origin, [*header[1:], "note"], answers)
         return len(found)
     for row, cells_of_row in enumerate(found):
@@ -157,12 +164,19 @@ def export_labels(session: Session, path: AnyPath) -> int:
     return len(rows)
 
 
-def _beside(origin: TableOrigin, session: Session, found: Sequence[Sequence[Any]]) -> dict[int, list[Any]]:
-    """What is added to each row of the table that the items come from, from the answers of the items."""
+def _beside(
+    origin: TableOrigin, session: Session, found: Sequence[Sequence[Any]]
+) -> dict[int, list[Any]]:
+    """What is added to each row of the table that the items come from,
+    from the answers of the items.
+    """
     items = session.data.items
     reasons = [""] * len(items)
     reasons += [f"skipped: {reason}" for _, reason in items.skipped]
-    answers = {place: [*cells, reason] for place, cells, reason in zip(origin.rows, found, reasons, strict=True)}
+    answers = {
+        place: [*cells, reason]
+        for place, cells, reason in zip(origin.rows, found, reasons, strict=True)
+    }
     for place, known in origin.known.items():
         nothing = [None] * (len(found[0]) - 1)
         answers[place] = [known.label, *nothing, known.note]
@@ -233,7 +247,9 @@ def export_examples(session: Session, path: AnyPath, find: Find | None = None) -
             hint = "only pictures are written to folders: give a .csv or .parquet"
             raise InputError(f"{path} names a folder; {hint}.")
         labels = enumerate(data.examples.labels or ())
-        pictures = [_Picture(label, data.examples.name(row), "examples", row) for row, label in labels]
+        pictures = [
+            _Picture(label, data.examples.name(row), "examples", row) for row, label in labels
+        ]
         pictures += [_Picture(label, data.names[row], "items", row) for row, label in reviewed]
         _write_folders(Path(path), pictures, find)
         return len(pictures)
@@ -317,13 +333,17 @@ def _final_solution(session: Session) -> Solution:
             else:
                 probabilities[0, row, answer] = 1
         unknown = 1 - probabilities.sum(-1)
-        return Solution(probabilities, found.n_iter, found.converged, unknown=unknown, unknown_groups=groups)
+        return Solution(
+            probabilities, found.n_iter, found.converged, unknown=unknown, unknown_groups=groups
+        )
 
 
 def _table(path: AnyPath) -> Path:
     path = Path(path)
     if path.suffix.lower() not in written_tables():
-        raise InputError(f"{path} cannot be written; tables end with {', '.join(written_tables())}.")
+        raise InputError(
+            f"{path} cannot be written; tables end with {', '.join(written_tables())}."
+        )
     check_output(path)
     return path
 
@@ -357,7 +377,9 @@ def export_folders(session: Session, path: AnyPath, find: Find, *, copy: bool = 
     return len(there)
 
 
-def _write_folders(target: Path, pictures: Sequence[_Picture], find: Find, *, copy: bool = False) -> None:
+def _write_folders(
+    target: Path, pictures: Sequence[_Picture], find: Find, *, copy: bool = False
+) -> None:
     """One folder per class. ``target`` is a new folder, which appears when it is complete: people
     sort by hand too."""
     if target.is_symlink() or target.exists():

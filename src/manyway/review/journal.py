@@ -65,7 +65,9 @@ class Journal:
     ([Unknown(key='k', rows=(7,))], '')
     """
 
-    def __init__(self, path: Path, items: str, *, new: bool = True, read_only: bool = False) -> None:
+    def __init__(
+        self, path: Path, items: str, *, new: bool = True, read_only: bool = False
+    ) -> None:
         self.path = path
         self.entries: list[Entry] = []
         self.damage = ""
@@ -106,7 +108,9 @@ class Journal:
     def _check_header(self, header: Mapping[str, Any]) -> None:
         if header["format"] not in (_FORMAT, _EARLIER):
             its_format = f"has the format '{header['format']}'"
-            raise InputError(f"{self.path} {its_format}, which this version of manyway cannot read.")
+            raise InputError(
+                f"{self.path} {its_format}, which this version of manyway cannot read."
+            )
         if header["items"] != self._items:
             raise InputError(f"The journal {self.path} belongs to a review of other items.")
 
@@ -296,7 +300,9 @@ def _intact(text: bytes, items: str) -> _Line | None:
         action = read_action(record) if number > 0 else None
         if action is None and not {"format", "items"} <= set(record):
             return None
-        return _Line(number=number, before=before, time=time, record=record, check=_seal(text), action=action)
+        return _Line(
+            number=number, before=before, time=time, record=record, check=_seal(text), action=action
+        )
     except (TypeError, ValueError, AttributeError, LookupError):  # InputError is a ValueError
         return None
 
@@ -317,7 +323,13 @@ def _from_earlier(
             record = {"kind": kind, "target": texts[0], "key": key}
         case "check" if texts:
             tolerance, of = texts[0].split()
-            record = {"kind": kind, "tolerance": float(tolerance), "of": of, "seed": texts[1], "key": key}
+            record = {
+                "kind": kind,
+                "tolerance": float(tolerance),
+                "of": of,
+                "seed": texts[1],
+                "key": key,
+            }
         case "check":
             record = {"kind": "end check", "key": key}
         case _:

@@ -116,7 +116,9 @@ class Relabel:
         if bool((pile.labels >= 0).all()):
             # Where no item is open, answers say nothing.
             zeros = torch.zeros(1, n_items, len(pile.classes))
-            done = Solution(zeros, torch.zeros(1), True, make_review_scores=lambda: zeros[..., 0] - 1)
+            done = Solution(
+                zeros, torch.zeros(1), True, make_review_scores=lambda: zeros[..., 0] - 1
+            )
             return pile.classes, done
         params: dict[str, Any] = {}
         if self.data.open_set:
@@ -228,5 +230,8 @@ def _spread_out(found: Solution, rows: list[int], n_items: int, earliest: Soluti
 
     fills = {"probabilities": 0, "unknown": 0, "unknown_groups": -1}
     answers = {name: spread(getattr(found, name), fill) for name, fill in fills.items()}
-    later = {"make_review_scores": lambda: spread(found.review_scores, -1), "make_copies": lambda: earliest.copies}
+    later = {
+        "make_review_scores": lambda: spread(found.review_scores, -1),
+        "make_copies": lambda: earliest.copies,
+    }
     return found.changed(**answers, **later, tallied=found.tallied, unknown_medoids=None)

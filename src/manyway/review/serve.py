@@ -23,7 +23,11 @@ _TRIED = 100  # ports
 
 
 def open_review(
-    folder: Path, data: ReviewData | None = None, first: Solution | None = None, *, read_only: bool = False
+    folder: Path,
+    data: ReviewData | None = None,
+    first: Solution | None = None,
+    *,
+    read_only: bool = False,
 ) -> Session:
     """Start a review in a folder, or go on with the one that it holds.
 

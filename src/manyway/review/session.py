@@ -221,7 +221,9 @@ class Session(State):
                     self.version += 1  # the page learns that nothing more is to come
 
     def label_now(self) -> None:
-        """Label again with the answers as they are now; a failure is shown and the review goes on."""
+        """Label again with the answers as they are now;
+        a failure is shown and the review goes on.
+        """
         with self.lock:
             known = self.known
         try:

@@ -373,7 +373,9 @@ class State:
         return [numbers.get(group, -1) for group in groups]
 
     def _explain(self, before: float, learned: Mapping[str, float], moves: _Moves) -> str:
-        """Why many more or fewer errors are expected than before; nothing where the change is small."""
+        """Why many more or fewer errors are expected than before;
+        nothing where the change is small.
+        """
         now = self.expected_errors(len(self.data.items))
         if abs(now - before) <= max(_JUMP * before, _FEWEST):
             return ""
@@ -381,5 +383,7 @@ class State:
         was = self.learned.get("temperature")
         if was is not None and abs(learned["temperature"] / was - 1) > _LEARNED:
             often = "more" if learned["temperature"] > was else "less"
-            why = f"the answers say that the classifier is wrong {often} often than it seemed; {why}"
+            why = (
+                f"the answers say that the classifier is wrong {often} often than it seemed; {why}"
+            )
         return f"{now:,.0f} errors are expected, {before:,.0f} before: {why}."
