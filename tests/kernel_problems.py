@@ -20,7 +20,7 @@ QUESTIONS = (
     "manyway.core.transforms.fused",
     "manyway.methods.calibration.calibration.fused",
     "manyway.methods.calibration.metric.fused",
-    "manyway.methods.evidence.search.fused",
+    "manyway.methods.evidence.dense.fused",
     "manyway.methods.gradient.information.halves_fused",
     "manyway.methods.ici.logistic.halves_fused",
     "manyway.methods.paddle.solver.fused",

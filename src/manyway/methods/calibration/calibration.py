@@ -23,7 +23,7 @@ from contextlib import nullcontext
 from dataclasses import dataclass, fields, replace
 from functools import cached_property
 from math import ceil, log
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -36,6 +36,9 @@ from manyway.methods.calibration.metric import Contrasts, Inner, Metric, differe
 _MOST_SAMPLES = 512  # samples that are left out in turn, evenly spaced: enough to fit a precision
 _MOST_FOR_METRIC = 256  # of these, evenly spaced, to choose among metrics on the same samples
 _BLOCK_NUMBERS = {"cpu": 1 << 22, "cuda": 1 << 33}  # tasks are calibrated in blocks of about this many numbers
+# Arrays of a calibration: of the distances of samples, and of the size of the metric.
+_ARRAYS_OF_DISTANCES = 6
+_ARRAYS_OF_METRIC = 5
 _NEWTON_STEPS = 8  # from the usual precision
 _REFIT_STEPS = 3  # from the precision for a similar metric
 _MOMENT_STEPS = 3  # to estimate how much class means differ
@@ -69,7 +72,7 @@ class Calibration:
     noise: Tensor  # [t] standard deviation of ‖z − w‖² − S − S/n for members of the nearest class, divided by 1 + 1/n
     losses: Tensor  # [t, n] the cross-entropy of left-out samples times their weights
     power: Tensor  # [t] what final probabilities are raised to
-    clumped: Tensor  # [t] ρ of ``manyway.methods.evidence.unknown``; 0 where it is not measured
+    clumped: Tensor  # [t] ρ of ``manyway.methods.evidence.judge``; 0 where it is not measured
     trust: Tensor  # [t, k] s, by which prototypes are shorter than the means of their samples
 
     def place(self, features: Tensor) -> Tensor:
@@ -179,6 +182,9 @@ class Calibration:
         )
 
 
+Finish = Callable[[Calibration, Tasks], Calibration]
+
+
 @dataclass(frozen=True, eq=False)
 class Placing:
     """The coordinates of a calibration, as a map of rows [t, n, d]; one row of tensors serves all tasks."""
@@ -194,20 +200,61 @@ class Placing:
         return rows.mul_(self.factor.view(-1, 1, 1)).view(shape)
 
 
-def calibrate(tasks: Tasks, constants: Constants, *how: Any, **named: Any) -> Calibration:
-    """Prototypes, metric, scatter and precision of each task; ``how`` is the rest of what ``_blocks`` takes."""
-    parts = [one for _, one in _blocks(tasks, constants, *how, **named)]
-    metrics = [one.metric for one in parts if one.metric is not None]  # all or none
+def calibrate(
+    tasks: Tasks,
+    constants: Constants,
+    precision: float | None = None,
+    metric: bool = True,
+    finish: Finish | None = None,
+) -> Calibration:
+    """Prototypes, metric, scatter and precision of each task.
+
+    Parameters
+    ----------
+    tasks : Tasks
+    constants : Constants
+    precision : float or None, default=None
+        τ; None: it is learned by leaving samples out.
+    metric : bool, default=True
+        Whether a metric is learned.
+    finish : callable or None, default=None
+        Changes the calibration of some tasks at last.
+
+    Returns
+    -------
+    Calibration
+    """
+    parts = []
+    metrics = []
+    for block in _blocks(tasks, constants, precision, metric, finish):
+        parts.append(block.calibration)
+        if block.calibration.metric is not None:  # all or none
+            metrics.append(block.calibration.metric)
     return _joined(parts, Metric.joined(metrics) if metrics else None)
 
 
-def calibrate_and_place(tasks: Tasks, constants: Constants, *how: Any) -> tuple[Calibration, Tensor]:
-    """The same, and the placed queries [t, q, d]. Metrics are not kept: those of many tasks take much memory."""
-    parts, placed = [], []
-    for block, one in _blocks(tasks, constants, *how):
-        placed.append(one.place(tasks.query if tasks.shared_support else tasks[block].query))
-        parts.append(one)
-    return _joined(parts, None), torch.cat(placed)
+class PlacedTasks(NamedTuple):
+    """A calibration without its metric, and the queries that were placed with it."""
+
+    calibration: Calibration
+    queries: Tensor  # [t, q, d]
+
+
+def calibrate_and_place(
+    tasks: Tasks,
+    constants: Constants,
+    precision: float | None = None,
+    metric: bool = True,
+    finish: Finish | None = None,
+) -> PlacedTasks:
+    """The same, and the placed queries. Metrics are not kept: those of many tasks take much memory."""
+    parts = []
+    placed = []
+    for block in _blocks(tasks, constants, precision, metric, finish):
+        queries = tasks.query if tasks.shared_support else tasks[block.tasks].query
+        placed.append(block.calibration.place(queries))
+        parts.append(block.calibration)
+    return PlacedTasks(_joined(parts, None), torch.cat(placed))
 
 
 def _joined(parts: list[Calibration], metric: Metric | None) -> Calibration:
@@ -220,19 +267,23 @@ def _tensors() -> list[str]:
     return [one.name for one in fields(Calibration) if one.name != "metric"]
 
 
+class _Block(NamedTuple):
+    """The calibration of some tasks."""
+
+    tasks: slice
+    calibration: Calibration
+
+
 def _blocks(
     tasks: Tasks,
     constants: Constants,
-    precision: float | None = None,
-    metric: bool = True,
-    finish: Finish | None = None,
-) -> Iterator[tuple[slice, Calibration]]:
-    """Calibrate some tasks at a time. A given precision is used as it is. ``finish`` changes the calibration."""
+    precision: float | None,
+    metric: bool,
+    finish: Finish | None,
+) -> Iterator[_Block]:
+    """Calibrate some tasks at a time; the arguments are those of ``calibrate``."""
     tasks = tasks[:1] if tasks.shared_support else tasks
-    per_task = min(tasks.n_support, _MOST_SAMPLES) * (2 * tasks.n_features + 6 * tasks.n_classes)
-    if metric:
-        per_task += 2 * tasks.n_support * tasks.n_features + 5 * min(tasks.n_support, tasks.n_features) ** 2
-    size = max(1, _BLOCK_NUMBERS[tasks.device.type] // per_task)
+    size = max(1, _BLOCK_NUMBERS[tasks.device.type] // _numbers_per_task(tasks, metric))
     for first in range(0, tasks.n_tasks, size):
         block = slice(first, first + size)
         some = tasks[block]
@@ -240,11 +291,20 @@ def _blocks(
             some = replace(some, support_table=some.support, support_index=None, factor=None)
         moments = class_moments(some)
         samples = left_out_samples(some.support_labels, moments[1])
-        one = calibrated(some, moments, samples, constants, precision, metric)
-        yield block, one if finish is None else finish(one, some)
+        found = calibrated(some, moments, samples, constants, precision, metric)
+        if finish is not None:
+            found = finish(found, some)
+        yield _Block(block, found)
 
 
-Finish = Callable[[Calibration, Tasks], Calibration]
+def _numbers_per_task(tasks: Tasks, metric: bool) -> int:
+    """About how many numbers the calibration of a task needs."""
+    per_sample = 2 * tasks.n_features + _ARRAYS_OF_DISTANCES * tasks.n_classes
+    total = min(tasks.n_support, _MOST_SAMPLES) * per_sample
+    if metric:
+        size = min(tasks.n_support, tasks.n_features)
+        total += 2 * tasks.n_support * tasks.n_features + _ARRAYS_OF_METRIC * size**2
+    return total
 
 
 def left_out_samples(labels: Tensor, counts: Tensor) -> Tensor:

@@ -1,5 +1,7 @@
 # mypy: disable-error-code="no-untyped-def,no-untyped-call,untyped-decorator,misc,type-arg"
-"""The search of evidence as a GPU kernel: a compiled copy of ``manyway.methods.evidence.search``, one program per task.
+"""The search of evidence as a GPU kernel: a compiled copy of ``manyway.methods.evidence.loop``.
+
+There is one program per task.
 
 An update reads the likelihoods and assignments of a task once. It writes the new assignments,
 
@@ -11,6 +13,8 @@ functions are evaluated by series for arguments of at least 1, which suffices be
 
 The order of sums differs from the plain loop, so that assignments agree to rounding; a test compares the two.
 """
+
+from typing import NamedTuple
 
 import torch
 import triton
@@ -25,7 +29,15 @@ MAX_PAIRS = 1 << 20  # queries × classes per task: beyond this one program per 
 _TILE = 2048  # assignments per tile
 
 
-def search(likelihood: Tensor, alphas: Tensor, terms: Tensor, parameters: Parameters) -> tuple[Tensor, Tensor, Tensor]:
+class KernelSearch(NamedTuple):
+    """What the kernel finds."""
+
+    assignments: Tensor  # [t, q, k]
+    n_iter: Tensor  # [t] iterations after annealing
+    converged: Tensor  # [t] whether no assignment moved by ``tol`` in the last one
+
+
+def search(likelihood: Tensor, alphas: Tensor, terms: Tensor, parameters: Parameters) -> KernelSearch:
     """The search of all tasks, one program per task.
 
     Parameters
@@ -40,11 +52,7 @@ def search(likelihood: Tensor, alphas: Tensor, terms: Tensor, parameters: Parame
 
     Returns
     -------
-    assignments : Tensor of shape [t, q, k]
-    n_iter : Tensor of shape [t]
-        Iterations after annealing.
-    converged : Tensor of shape [t]
-        Whether no assignment moved by ``tol`` in the last one.
+    KernelSearch
     """
     n_tasks, n_query, n_classes = likelihood.shape
     schedule = parameters.constants
@@ -82,7 +90,7 @@ def search(likelihood: Tensor, alphas: Tensor, terms: Tensor, parameters: Parame
         num_warps=max(1, min(8, rows * width // 32)),
         num_stages=1,
     )
-    return assignments, n_iter, converged
+    return KernelSearch(assignments, n_iter, converged)
 
 
 @triton.jit

@@ -139,7 +139,7 @@ def agreement(masses: Tensor) -> Tensor:
     return (1 - effective_number(masses) / masses.sum(-1).clamp_max(masses.shape[-1])).clamp_min(0)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Parameters:
     """The parameters of ``evidence``, which describes them."""
 
@@ -172,11 +172,6 @@ class Parameters:
     def constants(self) -> Schedule:
         """The schedule with this object's values."""
         return replace(Schedule(), **(self.schedule or {}))
-
-    @property
-    def of_calibration(self) -> tuple[Schedule, float | None, bool]:
-        """What ``calibrate`` takes besides the tasks."""
-        return self.constants, self.precision, self.metric
 
     def prior(self, n_query: int, counts: Tensor, *, weighted: bool = False, double: bool = False) -> Concentrations:
         """The prior of the labels of so many queries, for classes with ``counts`` [t, k].
