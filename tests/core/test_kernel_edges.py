@@ -22,7 +22,7 @@ from manyway.core.ops import class_sums, prototypes
 from manyway.core.tasks import mapped
 from manyway.core.transforms import transform, unit
 from manyway.methods.calibration import left_out_kernel, metric
-from manyway.methods.calibration.calibration import LeftOut
+from manyway.methods.calibration.left_out import LeftOut
 from manyway.methods.calibration.metric import Inner
 from manyway.methods.calibration.root_kernel import inverse_root
 from manyway.methods.evidence import kernel as search_kernel
@@ -170,9 +170,17 @@ def left_out(n_tasks: int, n_samples: int, n_classes: int) -> tuple[LeftOut, Inn
     inner = Inner.of(0.7 * normal(n_tasks, n_samples, 4), normal(n_tasks, n_classes, 4, seed=1), labels)
     counts = torch.full((n_tasks, n_classes), 3.0)
     own_counts = torch.full((n_tasks, n_samples), 3.0)
-    usable = torch.ones(n_tasks, n_samples)
     usual = torch.linspace(1, 2, n_tasks)
-    return LeftOut(labels, counts, 2 * usual, usual, 0.5, own_counts, usable), inner
+    given = LeftOut(
+        labels=labels,
+        counts=counts,
+        scatter=2 * usual,
+        usual=usual,
+        prior_sd=0.5,
+        own_counts=own_counts,
+        usable=torch.ones(n_tasks, n_samples),
+    )
+    return given, inner
 
 
 def classified(given: LeftOut, inner: Inner) -> list[torch.Tensor]:

@@ -13,7 +13,7 @@ from manyway.core.kernels import fused, halves, rows, subset, tensor_cores, two_
 from manyway.core.ops import class_moments, class_sums, prototypes, unit
 from manyway.core.tasks import mapped
 from manyway.core.transforms import transform
-from manyway.methods.calibration.calibration import LeftOut
+from manyway.methods.calibration.left_out import LeftOut
 from manyway.methods.calibration.metric import Inner
 from manyway.methods.calibration.root_kernel import inverse_root
 from manyway.methods.evidence.dense import Dense, fused_search
@@ -324,14 +324,23 @@ def test_left_out_samples_are_classified_alike(monkeypatch, n_tasks, weight, pre
         given, start = (
             None if value is None else torch.full((n_tasks,), value, device=device) for value in (precision, near)
         )
-        left_out = LeftOut(labels, number, scatter, usual, 0.5, own, (own > 1).float(), given)
+        left_out = LeftOut(
+            labels=labels,
+            counts=number,
+            scatter=scatter,
+            usual=usual,
+            prior_sd=0.5,
+            own_counts=own,
+            usable=(own > 1).float(),
+            given=given,
+        )
         if weight is None:
             return left_out.classified(inner)
         full = torch.full((n_tasks,), weight, device=device)
         return left_out.classified(inner, full, torch.tensor([2.0, 5.0], device=device)[:n_tasks], start)
 
     plain = classified("cpu")
-    monkeypatch.setattr("manyway.methods.calibration.calibration.fused", lambda tensor: True)
+    monkeypatch.setattr("manyway.methods.calibration.left_out.fused", lambda tensor: True)
     for expected, found in zip(plain, classified(DEVICE), strict=True):
         torch.testing.assert_close(found.cpu(), expected, rtol=1e-4, atol=1e-5)
 

@@ -1,24 +1,24 @@
 """The queries of one task, read in blocks: the passes of evidence over a pile.
 
-Likelihoods do not change during the search, so two numbers per class are kept between updates:
-m_k = Σ_q u_qk and ln p⁰_k = Σ_q ln(1 − u_qk). The slopes of the prior follow from them, and an update
+Likelihoods do not change during the search, so two numbers per class are kept between updates: m_k
+= Σ_q u_qk and ln p⁰_k = Σ_q ln(1 − u_qk). The slopes of the prior follow from them, and an update
 reads the queries once:
 
     u_qk = softmax_k(s ℓ_qk + slope_k + entry_cost_k / (1 − u_qk)).
 
-Only one thing depends on a query's own assignment: the cost of the first query of a class is divided by
-1 − u_qk. Where a class has many queries this cost is negligible, and where u_qk is small the divisor is 1.
-Each block remembers the few assignments for which neither holds, as places and values.
+Only one thing depends on a query's own assignment: the cost of the first query of a class is
+divided by 1 − u_qk. Where a class has many queries this cost is negligible, and where u_qk is small
+the divisor is 1. Each block remembers the few assignments for which neither holds, as places and
+values.
 
-Classes with almost no query are *idle* in some updates. They all have nearly the same slope, φ'(1), which
-changes with ln α alone. So their total weight per query, ln Σ_k exp(s ℓ_qk + slope_k) over the idle
-classes, remembered from the last update of all classes, can be reused whatever α becomes: it is shifted by
-ln(α_now/α_then). No idle class can gain more than all of them together: when their total has doubled, all
-classes are updated.
+Classes with almost no query are *idle* in some updates. They all have nearly the same slope, φ'(1),
+which changes with ln α alone. So their total weight per query, ln Σ_k exp(s ℓ_qk + slope_k) over
+the idle classes, remembered from the last update of all classes, can be reused whatever α becomes:
+it is shifted by ln(α_now/α_then). No idle class can gain more than all of them together: when their
+total has doubled, all classes are updated.
 
-Everything that goes to a block is a small callable without a reference to the pile, so that Dask can send
-it to the worker that holds the block, and only sums come back.
-"""
+Everything that goes to a block is a small callable without a reference to the pile, so that Dask
+can send it to the worker that holds the block, and only sums come back."""
 
 from __future__ import annotations
 
@@ -51,16 +51,16 @@ from manyway.methods.evidence.queries import BatchAnswers, Held, Judge, Part, co
 from manyway.methods.evidence.schedule import Parameters
 
 _MOST_REMEMBERED = 1 << 24  # assignments, over all queries
-# An assignment is remembered if u·√p⁰ exceeds the first value, so that its cost is right to about 1e-4, or
-# if u exceeds the second, because convergence is seen by the change of remembered assignments. During
-# annealing convergence is not checked, and the third value suffices.
+# An assignment is remembered if u·√p⁰ exceeds the first value, so that its cost is right to about
+# 1e-4, or if u exceeds the second, because convergence is seen by the change of remembered
+# assignments. During annealing convergence is not checked, and the third value suffices.
 _REMEMBER_FOR_COST = 1e-4
 _REMEMBER = 1e-3
 _REMEMBER_IN_ANNEALING = 2e-2
 # Before the first assignments, −ln √p⁰ is taken to be at most this.
 _MOST_LOG_ABSENT = 10.0
-# A class may be idle if its expected count is below the first value, or below the second and changing by
-# less than the third.
+# A class may be idle if its expected count is below the first value, or below the second and
+# changing by less than the third.
 _ALMOST_EMPTY = 1e-3
 _FEW = 0.1
 _STEADY = 1e-5
@@ -72,9 +72,8 @@ _MIN_IDLE_PART = 0.25
 class BlockMemory(NamedTuple):
     """What a block remembers until the next update.
 
-    It stays with the block, on a cluster with the worker: what is remembered of a query is never sent
-    around. ``_MOST_REMEMBERED`` bounds the number of assignments.
-    """
+    It stays with the block, on a cluster with the worker: what is remembered of a query is never
+    sent around. ``_MOST_REMEMBERED`` bounds the number of assignments."""
 
     first: int  # the number of its first query
     known: Tensor  # [1, b] known labels, -1 for the others
@@ -122,9 +121,8 @@ class Assigned(NamedTuple):
 class Idle:
     """Classes that are left out of the next updates; by default none is.
 
-    Their weight is computed for each sharpness that the next updates may have, because it is not linear
-    in it.
-    """
+    Their weight is computed for each sharpness that the next updates may have, because it is not
+    linear in it."""
 
     classes: Tensor  # [k] bool
     sharpness: tuple[float, ...] = ()  # that the next updates may have; none where no class is idle
@@ -138,19 +136,20 @@ class Idle:
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class BlockUpdate:
-    """The work of an update on one block: new assignments, their sums, and what to remember of them.
+    """The work of an update on one block: new assignments, their sums, and what to remember of
+    them.
 
-    The object has all that an update needs to know besides the rows and the memory of the block. An update
-    of all classes also computes the weight of the classes that will be idle; a *resting* update has
-    columns for the active classes, and one number per query for the idle ones.
-    """
+    The object has all that an update needs to know besides the rows and the memory of the block. An
+    update of all classes also computes the weight of the classes that will be idle; a *resting*
+    update has columns for the active classes, and one number per query for the idle ones."""
 
     of: Linear | Columns  # ℓ of placed rows
     slope: Tensor  # [k]
     entry_cost: Tensor  # [k]
     remember_above: Tensor  # [k] assignments above this are remembered
     most_remembered: float  # per query, on average
-    idle: Idle  # which classes are idle after an update of all; which are idle now while ``resting``
+    # Which classes are idle after an update of all; which are idle now while ``resting``
+    idle: Idle
     any_known: bool = False
     weighted: bool = False  # whether queries may count less than one
     resting: bool = False  # whether the idle classes take no part
@@ -179,9 +178,9 @@ class BlockUpdate:
     def _update(self, rows: Tensor, memory: BlockMemory) -> tuple[UpdateSums, BlockMemory]:
         """The new assignments u [b, k] of a block, as sums over its queries and as memory.
 
-        Σ ln(1 − u) is computed as −Σ u for all assignments, plus ln(1 − u) + u for the remembered ones:
-        where an assignment is not remembered it is small, and the difference is of the order of u².
-        """
+        Σ ln(1 − u) is computed as −Σ u for all assignments, plus ln(1 − u) + u for the remembered
+        ones: where an assignment is not remembered it is small, and the difference is of the order
+        of u²."""
         scores = self._scores(rows, memory)
         before = self._among_active(memory)
         weight = memory.idle
@@ -233,10 +232,9 @@ class BlockUpdate:
     def _assign(self, scores: Tensor, memory: BlockMemory, before: Remembered) -> Assigned:
         """Assignments from scores [b, k], which are overwritten.
 
-        The scores have entry_cost once for every class, as for u = 0; entry_cost (1/(1 − u) − 1) is added
-        where u is remembered. Queries with a known label have their class, and queries that may be unknown
-        count less than one.
-        """
+        The scores have entry_cost once for every class, as for u = 0; entry_cost (1/(1 − u) − 1) is
+        added where u is remembered. Queries with a known label have their class, and queries that
+        may be unknown count less than one."""
         scores.view(-1).index_add_(0, before.places, self._entry_cost_beyond(before))
         if self.resting:
             idle = memory.idle[:, self.idle.sharpness.index(self.sharpness)] + self.shift
@@ -267,10 +265,9 @@ class BlockUpdate:
     def _idle_weight(self, scores: Tensor, memory: BlockMemory) -> Tensor:
         """[b, r] ``BlockMemory.idle``, from the scores for u = 0.
 
-        ln Σ_k exp(s' ℓ_qk + slope_k + entry_cost_k/(1 − u_qk)) over the idle classes k, for each of the r
-        values s' of the sharpness. ℓ itself is recovered from the scores, which is cheaper than another
-        product of matrices.
-        """
+        ln Σ_k exp(s' ℓ_qk + slope_k + entry_cost_k/(1 − u_qk)) over the idle classes k, for each of
+        the r values s' of the sharpness. ℓ itself is recovered from the scores, which is cheaper
+        than another product of matrices."""
         if not self.idle.sharpness:
             return scores.new_empty(len(scores), 0)  # a view would keep all scores
         idle = self.idle.classes.nonzero().squeeze(1)
@@ -279,7 +276,14 @@ class BlockUpdate:
         places, which = _places_in(memory.places, idle, len(self.idle.classes))
         before = Remembered(memory.places[which], memory.values[which])
         slopes.view(-1).index_add_(0, places, self._entry_cost_beyond(before))
-        weights = [torch.add(slopes, log_likelihood, alpha=sharpness).logsumexp(1) for sharpness in self.idle.sharpness]
+        weights = [
+            torch.add(
+                slopes,
+                log_likelihood,
+                alpha=sharpness,
+            ).logsumexp(1)
+            for sharpness in self.idle.sharpness
+        ]
         return torch.stack(weights, 1)
 
     def _among_active(self, memory: BlockMemory) -> Remembered:
@@ -294,10 +298,9 @@ class BlockUpdate:
 class After:
     """A search that has ended; another goes on with the prototypes that it has updated.
 
-    The updated likelihood of a query depends on its own last assignment, which is left out of the mean. It
-    is computed again from what the block remembered before that assignment (``BlockMemory.earlier``), so
-    that no [q, k] array is kept.
-    """
+    The updated likelihood of a query depends on its own last assignment, which is left out of the
+    mean. It is computed again from what the block remembered before that assignment
+    (``BlockMemory.earlier``), so that no [q, k] array is kept."""
 
     last: BlockUpdate
     updated: Updated
@@ -328,9 +331,8 @@ def _weigh(judge: Judge, rows: Tensor, memory: BlockMemory) -> tuple[None, Block
 class OnPart:
     """The work of a stage on one block, as on any other part of the queries.
 
-    The assignments of the block are computed again when the stage first asks for them. Sums are handed
-    back in float64.
-    """
+    The assignments of the block are computed again when the stage first asks for them. Sums are
+    handed back in float64."""
 
     last: BlockUpdate
     likelihood: Likelihood
@@ -403,15 +405,22 @@ class _State(NamedTuple):
 
 
 class InBlocks(Held):
-    """The queries of one task, read in blocks. It is also what the search updates (``loop.Queries``).
+    """The queries of one task, read in blocks. It is also what the search updates
+    (``loop.Queries``).
 
-    The state is that of all classes, and what the blocks remember. ``before`` is what they remembered
-    before the last update: the last assignments can be computed again from it, by every later stage.
-    """
+    The state is that of all classes, and what the blocks remember. ``before`` is what they
+    remembered before the last update: the last assignments can be computed again from it, by every
+    later stage."""
 
     double_sums = True
 
-    def __init__(self, pile: Pile, tasks: Tasks, likelihood: Likelihood, parameters: Parameters) -> None:
+    def __init__(
+        self,
+        pile: Pile,
+        tasks: Tasks,
+        likelihood: Likelihood,
+        parameters: Parameters,
+    ) -> None:
         super().__init__(tasks, likelihood, parameters)
         self.pile = pile
         zeros = torch.zeros_like(likelihood.counts[0])
@@ -464,7 +473,11 @@ class InBlocks(Held):
             work=work,
         )
 
-    def answers(self, answer: Callable[[Part], Answered], review: Callable[[Part, Answered], Tensor]) -> BatchAnswers:
+    def answers(
+        self,
+        answer: Callable[[Part], Answered],
+        review: Callable[[Part, Answered], Tensor],
+    ) -> BatchAnswers:
         return BatchAnswers(Reading(self.pile, self.on_part(answer).found, self.before))
 
     def weigh(self, judge: Judge) -> None:
@@ -492,13 +505,19 @@ class InBlocks(Held):
         self._take(replace(self.all_classes, sharpness=sharpness))
         return self.presence
 
-    def update(self, slopes: Slopes, sharpness: float, ahead: Sequence[float] = (), tol: float = 0.0) -> Update:
+    def update(
+        self,
+        slopes: Slopes,
+        sharpness: float,
+        ahead: Sequence[float] = (),
+        tol: float = 0.0,
+    ) -> Update:
         """Assign again, given the slopes of the prior; by default all classes.
 
-        While classes are idle, the update has the active ones only. It is repeated with all classes where
-        nothing has moved by ``tol``, to see whether an idle class would; the idle classes return where
-        their total has doubled, or when the number of updates for which their weight was computed is over.
-        """
+        While classes are idle, the update has the active ones only. It is repeated with all classes
+        where nothing has moved by ``tol``, to see whether an idle class would; the idle classes
+        return where their total has doubled, or when the number of updates for which their weight
+        was computed is over."""
         remember = _REMEMBER if tol else _REMEMBER_IN_ANNEALING
         step = self._step(slopes, sharpness * self.sharpness, remember)
         alpha = float(slopes.alpha)
@@ -568,9 +587,8 @@ class InBlocks(Held):
     def _idle(self, ahead: Sequence[float], alpha: float) -> Idle:
         """The classes that may be idle in the next updates; none where too few may.
 
-        A class may be if it is almost empty, or if it has few queries and has not changed in the last
-        update. The float64 path, which exists for comparison, has no idle classes.
-        """
+        A class may be if it is almost empty, or if it has few queries and has not changed in the
+        last update. The float64 path, which exists for comparison, has no idle classes."""
         masses = self.state.masses
         steady = (masses < _FEW) & (self.state.drift < _STEADY)
         idle = (masses < _ALMOST_EMPTY) | steady

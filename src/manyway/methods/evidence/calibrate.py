@@ -1,9 +1,10 @@
-"""Calibrate: what is learned from the support, and the queries of a batch where distances mean something.
+"""Calibrate: what is learned from the support, and the queries of a batch where distances mean
+something.
 
-``manyway.methods.calibration`` learns the representation, the metric, the precision and the prototypes;
-``names`` adds what the names of classes say. Here they are put together: what the support says is
-``Learned``, and a batch whose likelihood is known is a ``CalibratedBatch``, which all later stages read.
-"""
+``manyway.methods.calibration`` learns the representation, the metric, the precision and the
+prototypes; ``names`` adds what the names of classes say. Here they are put together: what the
+support says is ``Learned``, and a batch whose likelihood is known is a ``CalibratedBatch``, which
+all later stages read."""
 
 from __future__ import annotations
 
@@ -133,7 +134,8 @@ class Learned:
         return pile.then(self.scaling).then(self.calibration.placing())
 
     def prototypes(self, tasks: Tasks, queries: InMemory) -> Tensor:
-        """[t, k, d] the means of scaled examples and queries, which count as much as the method lets them.
+        """[t, k, d] the means of scaled examples and queries, which count as much as the method
+        lets them.
 
             (Σ_s y_sk z_s + Σ_q a_qk z_q) / (n_k + Σ_q a_qk),
 
@@ -156,7 +158,9 @@ class LearnedBatch(Learned):
         return self.placed
 
     def with_classes(self, first: list[int], rows: list[int]) -> LearnedBatch:
-        """The queries ``rows``, and a further class for each query in ``first``, which is its one sample."""
+        """The queries ``rows``, and a further class for each query in ``first``, which is its one
+        sample.
+        """
         calibration = self.calibration.with_classes(self.placed[:, first])
         return replace(self, calibration=calibration, placed=self.placed[:, rows])
 
@@ -176,8 +180,13 @@ def learn_before(tasks: Tasks, parameters: Parameters) -> Learned | None:
     return _learn(_scaled(tasks, parameters), parameters)
 
 
-def learn_and_place(tasks: Tasks, parameters: Parameters, proportions: Tensor | None = None) -> PlacedQueries:
-    """What the support says, and the placed queries. The metrics of many tasks in memory are not kept.
+def learn_and_place(
+    tasks: Tasks,
+    parameters: Parameters,
+    proportions: Tensor | None = None,
+) -> PlacedQueries:
+    """What the support says, and the placed queries. The metrics of many tasks in memory are not
+    kept.
 
     A metric is a [d, d] factor per task. Queries and names are therefore placed while it is there.
     ``proportions`` as in ``calibrate``.
@@ -256,7 +265,10 @@ def _with_power(
 
 @dataclass(frozen=True, kw_only=True)
 class _ShrinkAndTune:
-    """What is done to a calibration at last: prototypes are shrunk, and tuned where that is asked for."""
+    """What is done to a calibration at last.
+
+    Prototypes are shrunk, and tuned where that is asked for.
+    """
 
     parameters: Parameters
 

@@ -1,20 +1,19 @@
 """Confidence: how sure to be of what search and groups say.
 
-The final probabilities are raised to one power per task, which changes no label. It comes from three
-places:
+The final probabilities are raised to one power per task, which changes no label. It comes from
+three places:
 
 - the number of left-out examples that have taught what a distance means (``Calibration.power``);
 - how much farther queries are from their prototypes than left-out examples (``distance_ratio``);
 - with one example per class, where no example can be left out, pairs of queries (``pair_powers``).
 
-Two queries of one group serve as a class with one example: the first is classified, with the second in
-the place of the group's prototype. The cross-entropy of these answers says to which power the
-probabilities are to be raised. Groups are not always classes, so a prior holds the power near its usual
-value, and pairs count less where few queries have a partner. The usual value is for queries that have
-partners, which make each other too sure. Without any, single queries are too sure where features are
-weak, and not sure enough where they are strong: the usual value then follows from how sure they are on
-average.
-"""
+Two queries of one group serve as a class with one example: the first is classified, with the second
+in the place of the group's prototype. The cross-entropy of these answers says to which power the
+probabilities are to be raised. Groups are not always classes, so a prior holds the power near its
+usual value, and pairs count less where few queries have a partner. The usual value is for queries
+that have partners, which make each other too sure. Without any, single queries are too sure where
+features are weak, and not sure enough where they are strong: the usual value then follows from how
+sure they are on average."""
 
 from __future__ import annotations
 
@@ -24,7 +23,8 @@ from math import log
 import torch
 from torch import Tensor
 
-from manyway.methods.calibration.calibration import Calibration, distances_between
+from manyway.methods.calibration.calibration import Calibration
+from manyway.methods.calibration.distances import distances_between
 from manyway.methods.evidence.calibrate import CalibratedBatch
 from manyway.methods.evidence.group import GroupAnswers, Grouped
 from manyway.methods.evidence.likelihood import known_classes
@@ -39,9 +39,8 @@ _FEWEST = 1e-9  # queries: a mean over none of them stays finite
 class Probabilities:
     """From some queries to their class probabilities.
 
-    The steps are: what search and groups say, the power, known labels, and what is unknown, which is taken
-    from all classes in proportion.
-    """
+    The steps are: what search and groups say, the power, known labels, and what is unknown, which
+    is taken from all classes in proportion."""
 
     answers: GroupAnswers
     power: Tensor  # [t, 1, 1]
@@ -97,11 +96,10 @@ def tempered(probabilities: Tensor, power: Tensor) -> Tensor:
 def distance_ratio(lengths: Tensor, calibration: Calibration) -> Tensor:
     """[t] r ≥ 1: how much farther queries are from their prototypes than left-out members, squared.
 
-    Queries of another camera, font or year lie farther: their classes are as much wider, so that ℓ is to
-    be divided by r. It is the square of the mean distance less two standard errors: single outliers hardly
-    change it, and it is 1 where that may be chance. The prototype is the nearest one, so that it errs
-    below. ``lengths`` as in ``Groups``.
-    """
+    Queries of another camera, font or year lie farther: their classes are as much wider, so that ℓ
+    is to be divided by r. It is the square of the mean distance less two standard errors: single
+    outliers hardly change it, and it is 1 where that may be chance. The prototype is the nearest
+    one, so that it errs below. ``lengths`` as in ``Groups``."""
     number, total, total_square = lengths.unbind(-1)
     number_or_more = number.clamp_min(_FEWEST)
     mean = total / number_or_more
@@ -113,7 +111,12 @@ def distance_ratio(lengths: Tensor, calibration: Calibration) -> Tensor:
     return (mean - 2 * spread / number_or_more.sqrt()).clamp_min(1).square()
 
 
-def pair_powers(placed: Tensor, probabilities: Tensor, calibration: Calibration, schedule: Schedule) -> Tensor:
+def pair_powers(
+    placed: Tensor,
+    probabilities: Tensor,
+    calibration: Calibration,
+    schedule: Schedule,
+) -> Tensor:
     """[t] the power of each task, from placed queries [t, q, d] and their probabilities [t, q, k]."""
     pairs = _Pairs.of(placed, probabilities, calibration)
     own = torch.zeros_like(probabilities, dtype=torch.bool)
@@ -152,8 +155,8 @@ class _Pairs:
 
     @staticmethod
     def of(placed: Tensor, probabilities: Tensor, calibration: Calibration) -> _Pairs:
-        # Two samples are S farther apart than a sample and the mean of its class, and all distances are
-        # less that bias.
+        # Two samples are S farther apart than a sample and the mean of its class, and all distances
+        # are less that bias.
         between = distances_between(placed) - calibration.scatter.view(-1, 1, 1)
         log_likelihood = between.mul_(-0.5 * calibration.precision.view(-1, 1, 1))
         confidence, group = probabilities.max(-1)

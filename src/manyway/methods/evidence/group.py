@@ -1,19 +1,19 @@
 """Group: what the queries of a class say together, once the search has found them.
 
-A group is the set of queries assigned to one class, with the mass m_k = Σ_q u_qk. The bound leaves two
-things out. First, the queries of a group are further samples of its class, so the prototype can be
-updated (``likelihood.query_weights``). Second, the queries of a group share the error of their prototype, so they
-are less independent than the bound assumes: a whole group may belong to another class
-(``Groups.posterior``), and a class with many queries may be split between its own prototype and a
-neighbouring one (``Fragments``). The probabilities are
+A group is the set of queries assigned to one class, with the mass m_k = Σ_q u_qk. The bound leaves
+two things out. First, the queries of a group are further samples of its class, so the prototype can
+be updated (``likelihood.query_weights``). Second, the queries of a group share the error of their
+prototype, so they are less independent than the bound assumes: a whole group may belong to another
+class (``Groups.posterior``), and a class with many queries may be split between its own prototype
+and a neighbouring one (``Fragments``). The probabilities are
 
     p_qj = Σ_k u'_qk P_kj,
 
-where u' are the assignments with updated prototypes and P_kj the probability that group k is of class j.
+where u' are the assignments with updated prototypes and P_kj the probability that group k is of
+class j.
 
-Known labels are compared with these answers. Where one contradicts them, the assignments of all known
-queries of the task are fixed, and the search goes on.
-"""
+Known labels are compared with these answers. Where one contradicts them, the assignments of all
+known queries of the task are fixed, and the search goes on."""
 
 from __future__ import annotations
 
@@ -53,7 +53,10 @@ _NEGLIGIBLE = 1e-18
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Grouped:
-    """What the stage found: the answers by search and groups, and the search's account of itself."""
+    """What the stage found.
+
+    The answers by search and groups, and the search's account of itself.
+    """
 
     groups: Groups
     answers: GroupAnswers
@@ -67,8 +70,8 @@ def group(batch: CalibratedBatch, searched: Searched) -> Grouped:
     Parameters
     ----------
     batch : CalibratedBatch
-        Its queries have the assignments of the search. Where known labels contradict these, the queries
-        are searched again.
+        Its queries have the assignments of the search. Where known labels contradict these, the
+        queries are searched again.
     searched : Searched
 
     Returns
@@ -118,7 +121,9 @@ class GroupAnswers:
     posterior: GroupPosterior
 
     def __call__(self, part: Part) -> Tensor:
-        """[t, b, k] by likelihoods with updated prototypes, the prior, and the classes of the groups."""
+        """[t, b, k] by likelihoods with updated prototypes, the prior, and the classes of the
+        groups.
+        """
         scores = self.updated(part.placed, part.u, part.free, part.log_likelihood)
         assignments = self.slopes.add_to(scores, remainders(part.u)).softmax(-1)
         return self.posterior.apply(assignments)
@@ -160,7 +165,8 @@ class GroupPosterior:
     def presence(self, occupied: Tensor) -> Tensor:
         """[t, k] the probability that a class is present, given that its group has a query [t, k].
 
-            1 − (1 − o_j [no group]) Π_g (1 − o_g P_gj),    o the probability that a group is not empty,
+            1 − (1 − o_j [no group]) Π_g (1 − o_g P_gj),    o the probability that a group is not
+            empty,
 
         if groups are of their classes independently of each other.
         """
@@ -180,10 +186,12 @@ class Groups:
 
     presence: Presence
     slopes: Slopes
-    classes: Tensor  # [t, g] those with a group of more than one query, and others where a task has fewer
+    # [t, g] those with a group of more than one query, and others where a task has fewer
+    classes: Tensor
     members: Presence  # as if no label were known
     sums: Tensor  # [t, g, d] of the members
-    # [t, 3] the number of queries, and the sums of distances to their prototypes and of their squares
+    # [t, 3] the number of queries, and the sums of distances to their prototypes and of their
+    # squares
     lengths: Tensor
     # [t, g, k] what known labels say about the class of a group; [t, 0, k] where none is known
     names: Tensor
@@ -191,7 +199,8 @@ class Groups:
 
     @staticmethod
     def of(queries: Held, prior: Concentrations, *, fixed: bool = False) -> Groups:
-        """The groups of the last search, and what their queries say, in one or two passes over the queries.
+        """The groups of the last search, and what their queries say, in one or two passes over the
+        queries.
 
         Parameters
         ----------
@@ -229,20 +238,26 @@ class Groups:
             updated=queries.likelihood.updated(classes, free_sums, free_masses, weights),
         )
 
-    def posterior(self, likelihood: Likelihood, known: Tensor, parameters: Parameters) -> GroupPosterior:
-        """The posterior of the groups' classes; ``known`` [t, k] are the classes with a known query.
+    def posterior(
+        self,
+        likelihood: Likelihood,
+        known: Tensor,
+        parameters: Parameters,
+    ) -> GroupPosterior:
+        """The posterior of the groups' classes; ``known`` [t, k] are the classes with a known
+        query.
 
-        With n_k examples and m_k queries in group k, and ρ = shared_error + 1/(n_k + 1), group k is of
-        class j with
+        With n_k examples and m_k queries in group k, and ρ = shared_error + 1/(n_k + 1), group k is
+        of class j with
 
             P_kj ∝ exp(Σ_q u_qk ℓ_qj / (1 + ρ (m_k − 1))):
 
-        m queries count as m / (1 + ρ(m − 1)) independent ones. With ``merge_groups`` a group may also be a
-        fragment of a larger one; see ``Fragments``. A query's own evidence is contained in its assignment
-        already, so a group of one keeps its class: P is mixed with the identity in the parts 1 − 1/m and
-        1/m. Where half of all classes or more seem to be present, groups are mixtures of neighbours, and
-        keep their classes as well. So do groups of classes with a known query.
-        """
+        m queries count as m / (1 + ρ(m − 1)) independent ones. With ``merge_groups`` a group may
+        also be a fragment of a larger one; see ``Fragments``. A query's own evidence is contained
+        in its assignment already, so a group of one keeps its class: P is mixed with the identity
+        in the parts 1 − 1/m and 1/m. Where half of all classes or more seem to be present, groups
+        are mixtures of neighbours, and keep their classes as well. So do groups of classes with a
+        known query."""
         classes = self.classes
         if not parameters.group_posterior:
             classes = classes[:, :0]
@@ -281,15 +296,15 @@ class Groups:
 class Fragments:
     """Small groups that may be fragments of larger ones, in the tasks with few groups.
 
-    A fragment needs no class of its own: joining a larger group is as probable as the prior of the labels
-    says. Its queries lie on another side of the prototype than those of the larger group, so they count as
-    independent. The log-odds that group k is a fragment of the larger group j are
+    A fragment needs no class of its own: joining a larger group is as probable as the prior of the
+    labels says. Its queries lie on another side of the prototype than those of the larger group, so
+    they count as independent. The log-odds that group k is a fragment of the larger group j are
 
         Σ_q u_qk (ℓ_qj − ℓ_qk) + ln Γ(m_j+m_k+α)/Γ(m_j+α) − ln Γ(m_k+α)/Γ(α),
 
-    the integrated completed likelihood (Biernacki, Celeux, Govaert, 2000). The probability is multiplied
-    by a factor that falls from 1, where one group was found, to 0 at ``most_groups_with_fragments``.
-    """
+    the integrated completed likelihood (Biernacki, Celeux, Govaert, 2000). The probability is
+    multiplied by a factor that falls from 1, where one group was found, to 0 at
+    ``most_groups_with_fragments``."""
 
     groups: Groups
     tasks: Tensor  # [m] in which fragments are looked for
@@ -318,9 +333,8 @@ class Fragments:
     def joined(self, apart: Tensor, totals: Tensor, sizes: Tensor, part: slice) -> Tensor:
         """[t, g, k] the class probabilities of some groups, with what they are as fragments.
 
-        ``apart`` [t, g, k] are their probabilities if they are none, which are overwritten, ``totals``
-        [t, g, k] their Σ_q u_qg ℓ_qk and ``sizes`` [t, g] their masses.
-        """
+        ``apart`` [t, g, k] are their probabilities if they are none, which are overwritten,
+        ``totals`` [t, g, k] their Σ_q u_qg ℓ_qk and ``sizes`` [t, g] their masses."""
         tasks = self.tasks
         if not len(tasks):
             return apart
@@ -338,8 +352,16 @@ class Fragments:
         apart[tasks] = found.scatter_add_(-1, larger, joining)
         return apart
 
-    def _log_odds(self, totals: Tensor, columns: Tensor, sizes: Tensor, largest: Tensor, masses: Tensor) -> Tensor:
-        """[m, g, l] that groups of the classes ``columns`` [m, g] are fragments of the largest groups.
+    def _log_odds(
+        self,
+        totals: Tensor,
+        columns: Tensor,
+        sizes: Tensor,
+        largest: Tensor,
+        masses: Tensor,
+    ) -> Tensor:
+        """[m, g, l] that groups of the classes ``columns`` [m, g] are fragments of the largest
+        groups.
 
         These have the classes ``largest`` [m, l] and ``masses`` [m, l].
         """
@@ -366,10 +388,9 @@ def _count_members(slopes: Slopes, part: Part) -> Sums:
 def _sum_groups(classes: Tensor, slopes: Slopes, every: int, part: Part) -> Sums:
     """The work that sums the queries of some groups [t, g].
 
-    The sums are Σ u z of the members [t, g, d], as if no label were known; Σ u z [t, g, d] and Σ u [t, g]
-    of the queries whose label is not known; ``Groups.lengths``, of every so many queries; and
-    ``Groups.names``.
-    """
+    The sums are Σ u z of the members [t, g, d], as if no label were known; Σ u z [t, g, d] and Σ u
+    [t, g] of the queries whose label is not known; ``Groups.lengths``, of every so many queries;
+    and ``Groups.names``."""
     u = columns_of(part.u, classes)
     lengths = _sum_lengths(part.every(every))
     if not part.any_known:
@@ -379,8 +400,8 @@ def _sum_groups(classes: Tensor, slopes: Slopes, every: int, part: Part) -> Sums
     members = columns_of(part.members(slopes), classes)
     free = u * part.free
     # A group of class k contains no query of another class, so each known query of another class
-    # multiplies its likelihood by 1 − u. Up to a number per group, this is to divide the likelihood of
-    # the query's class by it.
+    # multiplies its likelihood by 1 − u. Up to a number per group, this is to divide the likelihood
+    # of the query's class by it.
     known = known_classes(part.known, part.u)
     names = -(log_remainders(members).mT @ known)
     return Sums((members.mT @ part.placed, free.mT @ part.placed, free.sum(1), lengths, names))

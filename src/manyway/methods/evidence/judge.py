@@ -21,10 +21,10 @@ is above the mean excess of their members. For members of a class are S + S/n aw
 not, and unknown queries are farther.
 
 Each query is tested alone, with the queries around it (``neighbourhood``), and with its assigned
-class (those that a search assigns to one class: unknown queries gather at classes that do not occur;
-the excess is that over the prototype of this class). An unknown query also lies between classes more
-often: its nearest class exceeds the second by a small margin g in log-likelihood. The log-odds of a
-query are
+class (those that a search assigns to one class: unknown queries gather at classes that do not
+occur; the excess is that over the prototype of this class). An unknown query also lies between
+classes more often: its nearest class exceeds the second by a small margin g in log-likelihood. The
+log-odds of a query are
 
     λ = a (r_alone + r_around + min(1, D/σ(1, n)) ln((e⁻ᵍ + ε)/2ε)) + a' r_class.
 
@@ -36,7 +36,8 @@ The proportion p of unknown queries in the batch is not known. It is integrated 
 that is 0 with the probability π, and has the density 2(1 − p) otherwise. Whether any query is
 unknown, the whole batch says:
 
-    ln (1 − π)/π + ln Σ_p prior(p) exp Σ_q m_q^(−½) ln(1 − p + p o_q),   1/o_q = 2ε + (1 − 2ε) exp(−λ_q),
+    ln (1 − π)/π + ln Σ_p prior(p) exp Σ_q m_q^(−½) ln(1 − p + p o_q),   1/o_q = 2ε + (1 − 2ε)
+    exp(−λ_q),
 
 where m_q queries lie together with q, and judge as their root. Near-copies count as one query. Few
 queries cannot decide it, because odds are limited. Here ε is divided by the root of m_q, for
@@ -65,7 +66,8 @@ import torch
 from torch import Tensor
 
 from manyway.errors import InputError
-from manyway.methods.calibration.calibration import Calibration, squared_distances
+from manyway.methods.calibration.calibration import Calibration
+from manyway.methods.calibration.distances import squared_distances
 from manyway.methods.evidence.calibrate import CalibratedBatch
 from manyway.methods.evidence.dense import Dense, fused_search
 from manyway.methods.evidence.likelihood import independent_part
@@ -79,27 +81,31 @@ MOST_JUDGED = 2048
 _LEAST_JUDGED = 256
 _PROPORTIONS = 40  # grid of the proportion of unknown queries
 _NO_DISTANCE = 1e-30  # what is divided by a distance or an excess stays finite
-_LEAST_WIDER = 1e-3  # by which part the variance of unknown queries exceeds that of members, at least
+# By which part the variance of unknown queries exceeds that of members, at least
+_LEAST_WIDER = 1e-3
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class UnknownPosterior:
     """Queries, their neighbourhoods, and how probable it is that these are unknown.
 
-    Where there are many queries, only every so many of them are judged, and further queries as their
-    neighbourhoods are.
-    """
+    Where there are many queries, only every so many of them are judged, and further queries as
+    their neighbourhoods are."""
 
     means: Tensor  # [t, a, d] the mean of the neighbourhood of each query
     bias: Tensor  # [t, a] by how much squared distances to it are too long
     precision: Tensor  # [t] τ
-    similarity: Tensor  # [t, a, a] how much each other query belongs to the neighbourhood of a query
+    # [t, a, a] how much each other query belongs to the neighbourhood of a query
+    similarity: Tensor
     probabilities: Tensor  # [t, a] to be unknown
     any_unknown: Tensor  # [t] the probability that any query is
     stride: int
 
     def unknown(self, placed: Tensor, first: int) -> Tensor:
-        """[t, b] the probability of placed queries [t, b, d] to be unknown; the first has that number."""
+        """[t, b] the probability of placed queries [t, b, d] to be unknown.
+
+        The first has that number.
+        """
         if self.stride == 1:
             return self.probabilities[:, first : first + placed.shape[1]]
         return (self.weights(placed) @ self.probabilities.unsqueeze(-1)).squeeze(-1).clamp_max(1)
@@ -113,16 +119,18 @@ class UnknownPosterior:
         return distances.mul_(-0.5 * self.precision.view(-1, 1, 1)).softmax(-1)
 
     def is_answered(self, unknown: Tensor, probabilities: Tensor) -> Tensor:
-        """[t, b] whether the answer is unknown: if that is more probable than any class [t, b, k]."""
+        """[t, b] whether the answer is unknown.
+
+        If that is more probable than any class [t, b, k].
+        """
         return (unknown > probabilities.amax(-1)) & (self.any_unknown > 0.5).unsqueeze(-1)
 
 
 def judge(batch: CalibratedBatch) -> UnknownPosterior | None:
     """Judge which queries are unknown; None where none may be.
 
-    A sample of the queries is first assigned as if none were unknown: the groups of this search, and
-    neighbourhoods of queries, are compared with what classes that are left out look like.
-    """
+    A sample of the queries is first assigned as if none were unknown: the groups of this search,
+    and neighbourhoods of queries, are compared with what classes that are left out look like."""
     parameters = batch.parameters
     if not parameters.open_set:
         return None
@@ -162,10 +170,9 @@ def unknown_posterior(
 ) -> UnknownPosterior:
     """How probable it is that queries [t, q, d], placed as the calibration does, are unknown.
 
-    ``assigned`` [t, q, k] are their assignments by a search in which every query is of a class. They are
-    every so many (``stride``) of all queries. ``one_shot``: whether no class had two samples to calibrate
-    with.
-    """
+    ``assigned`` [t, q, k] are their assignments by a search in which every query is of a class.
+    They are every so many (``stride``) of all queries. ``one_shot``: whether no class had two
+    samples to calibrate with."""
     if calibration.counts.shape[1] < 2:
         hint = "it learns from the classes what none of them looks like"
         raise InputError(f"open_set needs two classes or more: {hint}.")
@@ -209,11 +216,15 @@ def unknown_posterior(
     )
 
 
-def _with_guessed_scatter(calibration: Calibration, apart: Tensor, schedule: Schedule) -> Calibration:
+def _with_guessed_scatter(
+    calibration: Calibration,
+    apart: Tensor,
+    schedule: Schedule,
+) -> Calibration:
     """With one example per class: S from the distance [t] between neighbouring prototypes.
 
-    Two samples of a class are 2S apart on average, and those of neighbouring classes a little farther.
-    """
+    Two samples of a class are 2S apart on average, and those of neighbouring classes a little
+    farther."""
     guess = schedule.one_shot_within * apart / (2 * (1 / calibration.counts).mean(-1))
     wider = (guess - calibration.scatter).unsqueeze(-1)
     return replace(
@@ -281,7 +292,9 @@ class Scales:
         return group.squares - self.scatter * (1 / group.sizes + 1 / group.counts)
 
     def farthest(self, counts: Tensor) -> Tensor:
-        """[t, k] the excess of single unknown queries near classes of n samples, and a deviation more."""
+        """[t, k] the excess of single unknown queries near classes of n samples, and a deviation
+        more.
+        """
         variance = (self.noise * (1 + 1 / counts)).square()
         return self.apart + (variance + self._spread).sqrt()
 
@@ -293,8 +306,8 @@ class Scales:
     def log_ratio(self, group: NearGroup) -> Tensor:
         """[t, g] r.
 
-        An excess below the point at which r were smallest with normal densities counts as that point.
-        """
+        An excess below the point at which r were smallest with normal densities counts as that
+        point."""
         shared = self.schedule.shared_error
         deviation = self.noise * (shared + (1 - shared) / group.sizes + 1 / group.counts)
         variance = deviation.square().clamp_min(torch.finfo(deviation.dtype).tiny)
@@ -366,7 +379,9 @@ class _Tests:
         return self._nearest(self.distances, torch.ones_like(self.distances[..., 0]))
 
     def _nearest(self, distances: Tensor, sizes: Tensor) -> NearGroup:
-        """Groups [t, q] near the nearest prototype, from the unbiased distances [t, q, k] of their means."""
+        """Groups [t, q] near the nearest prototype, from the unbiased distances [t, q, k] of their
+        means.
+        """
         squares, nearest = distances.min(-1)
         counts = self.calibration.counts.expand(len(distances), -1).gather(1, nearest)
         squares = squares + self.calibration.scatter.unsqueeze(-1) / counts
@@ -376,9 +391,8 @@ class _Tests:
     def _classes(self) -> NearGroup:
         """The queries that are assigned to each class [t, k], near its prototype.
 
-        A query that is farther from a prototype than unknown queries are pulls the mean of the class as if
-        it were no farther: one outlier must not decide about the others.
-        """
+        A query that is farther from a prototype than unknown queries are pulls the mean of the
+        class as if it were no farther: one outlier must not decide about the others."""
         calibration = self.calibration
         share = self.around.share
         some = self.assigned.clamp_min(torch.finfo(self.assigned.dtype).eps)
@@ -410,17 +424,17 @@ def _integrate(
 ) -> _Integrated:
     """The probabilities for any proportion of unknown queries.
 
-    ``log_odds`` [t, q]; ``odd`` [t, q]: what the odds are limited by in the question whether any query is
-    unknown, as 1/odds. ``around``: the queries that lie together with each, and judge together.
-    ``correlation`` [t]: of the errors of two queries.
-    """
+    ``log_odds`` [t, q]; ``odd`` [t, q]: what the odds are limited by in the question whether any
+    query is unknown, as 1/odds. ``around``: the queries that lie together with each, and judge
+    together. ``correlation`` [t]: of the errors of two queries."""
     grid = torch.arange(_PROPORTIONS, dtype=odd.dtype, device=odd.device)
     grid = (grid + 0.5) / _PROPORTIONS
     prior = torch.log1p(-grid).log_softmax(0)
     share = around.share.unsqueeze(-1)
 
     def mixed(odds: Tensor) -> Tensor:
-        # With the proportion 0 every query is known: the probability of the data is 1 in these units.
+        # With the proportion 0 every query is known: the probability of the data is 1 in these
+        # units.
         return torch.logaddexp(torch.log1p(-grid), odds.unsqueeze(-1) + grid.log())
 
     limited = -torch.logaddexp(torch.log1p(-odd) - log_odds, odd.log())

@@ -1,13 +1,12 @@
 """The log-likelihoods ℓ_qk of queries under classes, and what the queries themselves add to them.
 
-Queries are *placed* first: rows become coordinates in which ℓ is simple. For features, placed rows are
-coordinates in the metric of the calibration, and
+Queries are *placed* first: rows become coordinates in which ℓ is simple. For features, placed rows
+are coordinates in the metric of the calibration, and
 
     ℓ_qk = −½ τ (‖z_q − w_k‖² − S/n_k).
 
-For the log-likelihoods of another classifier, placed rows are these themselves. Both kinds answer the
-same questions, so that search and groups need not know which one they have.
-"""
+For the log-likelihoods of another classifier, placed rows are these themselves. Both kinds answer
+the same questions, so that search and groups need not know which one they have."""
 
 from __future__ import annotations
 
@@ -20,7 +19,8 @@ import torch
 from torch import Tensor
 
 from manyway.core import one_hot
-from manyway.methods.calibration.calibration import Calibration, squared_distances
+from manyway.methods.calibration.calibration import Calibration
+from manyway.methods.calibration.distances import squared_distances
 from manyway.methods.evidence.schedule import agreement
 
 _LEAST_SCATTER = 1e-30  # what is divided by S stays finite
@@ -58,7 +58,10 @@ class Columns(NamedTuple):
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Updated:
-    """Prototypes of some classes that have taken in their queries; without classes nothing changes."""
+    """Prototypes of some classes that have taken in their queries.
+
+    Without classes nothing changes.
+    """
 
     classes: Tensor  # [t, g]
     prototypes: Tensor  # [t, g, d]
@@ -133,11 +136,16 @@ class Likelihood(ABC):
 
     @abstractmethod
     def nearness(self, placed: Tensor, others: Tensor, steepness: float) -> Tensor:
-        """[t, n, m] from 0 to 1: how much placed queries [t, n, d] and others [t, m, d] are alike."""
+        """[t, n, m] from 0 to 1.
+
+        How much placed queries [t, n, d] and others [t, m, d] are alike.
+        """
 
     @abstractmethod
     def pair_distance(self, placed: Tensor) -> Tensor:
-        """[t] the squared distance of two placed queries [t, n, d] that are no copies of each other."""
+        """[t] the squared distance of two placed queries [t, n, d] that are no copies of each
+        other.
+        """
 
 
 @dataclass(frozen=True, eq=False)
@@ -208,7 +216,8 @@ class Distances(Likelihood):
 class GivenLikelihood(Likelihood):
     """Log-likelihoods that are given. They have no prototypes that queries could update."""
 
-    n_samples: Tensor  # [t, k] the number of samples of each class that the classifier was trained on
+    # [t, k] the number of samples of each class that the classifier was trained on
+    n_samples: Tensor
     calibration: None = None
 
     @property
@@ -271,16 +280,18 @@ def with_prototypes(calibration: Calibration, offsets: Tensor, counts: Tensor) -
 
 
 def known_classes(known: Tensor, like: Tensor) -> Tensor:
-    """[t, b, k] 1 for the class of a query with a known label [t, b], else 0, as ``like`` [t, b, k]."""
+    """[t, b, k] 1 for the class of a query with a known label [t, b], else 0, as ``like`` [t, b,
+    k].
+    """
     return one_hot(known.clamp_min(0), like.shape[-1], like.dtype) * (known >= 0).unsqueeze(-1)
 
 
 def leave_one_out(distances: Tensor, weights: Tensor, masses: Tensor, scatter: Tensor) -> Tensor:
-    """[…, q, k] squared distances to prototypes without the query itself, less the bias of noisy means.
+    """[…, q, k] squared distances to prototypes without the query itself, less the bias of noisy
+    means.
 
-    ``weights`` [q, k] is what each query contributes to a prototype and ``masses`` [k] the total, support
-    included. Without z, a mean of mass N is N/(N − c) times as far from z.
-    """
+    ``weights`` [q, k] is what each query contributes to a prototype and ``masses`` [k] the total,
+    support included. Without z, a mean of mass N is N/(N − c) times as far from z."""
     others = masses - weights
     return distances * (masses / others).square() - scatter / others
 
@@ -288,8 +299,8 @@ def leave_one_out(distances: Tensor, weights: Tensor, masses: Tensor, scatter: T
 def query_weights(masses: Tensor) -> Tensor:
     """[t, k] how much of a support sample one query counts in the update of a prototype.
 
-    It is the agreement: 1 − N/min(|Q|, K), where N is the effective number of classes. A class with at
-    most one query is not updated. With the weight a, the prototype of n_k examples becomes
+    It is the agreement: 1 − N/min(|Q|, K), where N is the effective number of classes. A class with
+    at most one query is not updated. With the weight a, the prototype of n_k examples becomes
 
         (n_k w_k + a Σ_q u_qk z_q) / (n_k + a m_k),
 
@@ -301,8 +312,7 @@ def query_weights(masses: Tensor) -> Tensor:
 def independent_part(masses: Tensor, correlation: Tensor) -> Tensor:
     """The part of a group's m queries that counts as independent: 1 / (1 + ρ(m − 1)).
 
-    A query has variance s around its mean, and the mean of n samples has variance s/n. The mean of m
-    queries then has s/m + s/n, so they count as (s + s/n) / (s/m + s/n) = m / (1 + (m − 1)/(n + 1))
-    queries.
-    """
+    A query has variance s around its mean, and the mean of n samples has variance s/n. The mean of
+    m queries then has s/m + s/n, so they count as (s + s/n) / (s/m + s/n) = m / (1 + (m − 1)/(n +
+    1)) queries."""
     return 1 / (1 + correlation * (masses - 1).clamp_min(0))

@@ -1,21 +1,20 @@
 """The one search loop of evidence: annealing, then updates until nothing moves.
 
-An update sets the derivative of the bound (``search``) to zero for all queries at once, with the slopes of
-the assignments before it:
+An update sets the derivative of the bound (``search``) to zero for all queries at once, with the
+slopes of the assignments before it:
 
     u_qk = softmax_k(s ℓ_qk + φ'(c_k) + entry_cost_k / (1 − u_qk)).
 
 s is the sharpness. The bound has many local maxima: begun with s = 1, a search ends in one near the
-nearest prototypes. *Annealing* begins with a small s, where queries agree on common classes before each is
-certain of its own, and raises it to 1 in a fixed number of updates. Where the queries then still agree on
-little, many classes occur, and the iterations use s > 1 (``schedule`` has the constants). Prototypes do
-not move during the search.
+nearest prototypes. *Annealing* begins with a small s, where queries agree on common classes before
+each is certain of its own, and raises it to 1 in a fixed number of updates. Where the queries then
+still agree on little, many classes occur, and the iterations use s > 1 (``schedule`` has the
+constants). Prototypes do not move during the search.
 
-The loop sees the queries only through ``Queries``: an update computes new assignments and returns what the
-prior needs to know about them. ``dense.Dense`` holds likelihoods and assignments of many tasks in memory.
-``blocks.InBlocks`` reads the queries of one task in blocks, on one machine or on Dask. ``kernel.search``
-is a compiled copy of this loop for GPUs.
-"""
+The loop sees the queries only through ``Queries``: an update computes new assignments and returns
+what the prior needs to know about them. ``dense.Dense`` holds likelihoods and assignments of many
+tasks in memory. ``blocks.InBlocks`` reads the queries of one task in blocks, on one machine or on
+Dask. ``kernel.search`` is a compiled copy of this loop for GPUs."""
 
 from __future__ import annotations
 
@@ -39,7 +38,8 @@ class Update(NamedTuple):
 
 
 class Queries(Protocol):
-    """The queries of some tasks, with their assignments to classes, as the search loop updates them.
+    """The queries of some tasks, with their assignments to classes, as the search loop updates
+    them.
 
     ``dense.Dense`` and ``blocks.InBlocks`` are the two kinds.
     """
@@ -47,7 +47,13 @@ class Queries(Protocol):
     def begin(self, sharpness: float) -> Presence:
         """Assign every query by its likelihoods alone, multiplied by the sharpness."""
 
-    def update(self, slopes: Slopes, sharpness: float, ahead: Sequence[float] = (), tol: float = 0.0) -> Update:
+    def update(
+        self,
+        slopes: Slopes,
+        sharpness: float,
+        ahead: Sequence[float] = (),
+        tol: float = 0.0,
+    ) -> Update:
         """Assign again, given the slopes of the prior.
 
         ``ahead`` is the sharpness of the next updates, as far as it is known. The caller stops when
@@ -90,10 +96,17 @@ class Found(Generic[Q]):
     outcome: Outcome
 
 
-def anneal(queries: Q, prior: Concentrations, parameters: Parameters, *, with_terms: bool = False) -> Found[Q]:
+def anneal(
+    queries: Q,
+    prior: Concentrations,
+    parameters: Parameters,
+    *,
+    with_terms: bool = False,
+) -> Found[Q]:
     """Anneal, then iterate until no assignment moves by ``tol``.
 
-    Every task follows the same rule on its own, so a batch gives the same answers as its tasks one by one.
+    Every task follows the same rule on its own, so a batch gives the same answers as its tasks one
+    by one.
 
     Parameters
     ----------
@@ -101,9 +114,10 @@ def anneal(queries: Q, prior: Concentrations, parameters: Parameters, *, with_te
         They are changed: afterwards they have the last assignments.
     prior : Concentrations
     parameters : Parameters
-        ``max_iter``, the largest number of iterations after annealing, and ``tol``: a task has converged
-        when no u changes by as much in an iteration. Of its constants, ``anneal_from`` and
-        ``anneal_steps`` (the sharpness rises geometrically), and the sharpness of the iterations.
+        ``max_iter``, the largest number of iterations after annealing, and ``tol``: a task has
+        converged when no u changes by as much in an iteration. Of its constants, ``anneal_from``
+        and ``anneal_steps`` (the sharpness rises geometrically), and the sharpness of the
+        iterations.
     with_terms : bool, default=False
         Whether to record the terms of the bound after each iteration.
 
@@ -129,12 +143,16 @@ def _ahead(annealing: list[float], max_iter: int) -> Sequence[float]:
     return (*annealing, *(1.0,) * min(max_iter - 1, _FAR))
 
 
-def resume(queries: Q, presence: Presence, prior: Concentrations, parameters: Parameters) -> Found[Q]:
+def resume(
+    queries: Q,
+    presence: Presence,
+    prior: Concentrations,
+    parameters: Parameters,
+) -> Found[Q]:
     """Iterate from assignments that an earlier search has found, with other likelihoods.
 
-    There is no annealing: the groups are those of the earlier search. ``presence`` is what its assignments
-    say.
-    """
+    There is no annealing: the groups are those of the earlier search. ``presence`` is what its
+    assignments say."""
     sharpness = parameters.constants.sharpness(presence.masses)
     return _iterate(queries.sharpened(sharpness), presence, prior, parameters)
 
@@ -149,9 +167,9 @@ def _iterate(
 ) -> Found[Q]:
     """Updates until nothing moves. A task that has converged takes no further part.
 
-    The tasks that still run are copied out (``Queries.select``) whenever some have converged, and written
-    back at the end (``Queries.replace``), so that few slow tasks do not cost as much as all.
-    """
+    The tasks that still run are copied out (``Queries.select``) whenever some have converged, and
+    written back at the end (``Queries.replace``), so that few slow tasks do not cost as much as
+    all."""
     running = queries
     max_iter = parameters.max_iter
     alive, n_iter, converged = all_running(len(presence.masses), max_iter, presence.masses.device)

@@ -1,18 +1,20 @@
-"""Scaled tasks, and classes that are known by a vector each, such as the text embedding of their name.
+"""Scaled tasks, and classes that are known by a vector each, such as the text embedding of their
+name.
 
-Vectors of names and items lie apart, even if one encoder made both. So each kind is centred on its own:
-names on their mean over the classes that have examples, items on the mean of the examples.
+Vectors of names and items lie apart, even if one encoder made both. So each kind is centred on its
+own: names on their mean over the classes that have examples, items on the mean of the examples.
 
-**With examples.** A name counts as a number of examples of its class: the mean of n examples has the
-squared error S/n, a name the error E, so it is worth S/E of them (``_worth``), which is learned from the
-classes that have both. Names are shortened as much as they point past the examples on average. A
-prototype is then
+**With examples.** A name counts as a number of examples of its class: the mean of n examples has
+the squared error S/n, a name the error E, so it is worth S/E of them (``_worth``), which is learned
+from the classes that have both. Names are shortened as much as they point past the examples on
+average. A prototype is then
 
     w_k = (n_k x̄_k + worth · v_k) / (n_k + worth).
 
-**Without any example** there are two guesses: items lie where names do, or their mean is that of the
-queries. The guess that explains the queries better says which classes occur, in proportions π. Then items
-are centred on the mean of the queries, less what is particular to these classes (``_middle``):
+**Without any example** there are two guesses: items lie where names do, or their mean is that of
+the queries. The guess that explains the queries better says which classes occur, in proportions π.
+Then items are centred on the mean of the queries, less what is particular to these classes
+(``_middle``):
 
     middle = mean_q z_q − (Σ_k π_k v_k − v̄) / N,        N = exp(−Σ_k π_k ln π_k).
 """
@@ -73,8 +75,8 @@ class Names:
         Returns
         -------
         Calibration
-            A class with a name alone, among others with examples, counts ``name_alone`` times as many
-            samples.
+            A class with a name alone, among others with examples, counts ``name_alone`` times as
+            many samples.
         """
         more = self.worth.view(-1, 1) - float(self.included)
         counts = calibration.counts + more
@@ -86,7 +88,9 @@ class Names:
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class ScaledTasks:
-    """Tasks with scaled rows, what scales the queries, and the names of the classes, if they have any."""
+    """Tasks with scaled rows, what scales the queries, and the names of the classes, if they have
+    any.
+    """
 
     tasks: Tasks  # where a class lacks examples, all names are further examples
     scaling: Scaling | Representation
@@ -98,7 +102,11 @@ def representation_of(scaling: Scaling | Representation) -> Representation | Non
     return scaling if isinstance(scaling, Representation) else None
 
 
-def scale_tasks(tasks: Tasks, parameters: Parameters, proportions: Tensor | None = None) -> ScaledTasks:
+def scale_tasks(
+    tasks: Tasks,
+    parameters: Parameters,
+    proportions: Tensor | None = None,
+) -> ScaledTasks:
     """Scale tasks, and learn how many examples a name is worth where classes have names.
 
     Parameters
@@ -108,8 +116,8 @@ def scale_tasks(tasks: Tasks, parameters: Parameters, proportions: Tensor | None
         ``scale`` says how rows are transformed; with "auto" the examples choose, and names count as
         embeddings.
     proportions : Tensor of shape [t, k] or None, default=None
-        Of the classes among the queries; they serve where there is no example. None: items lie where names
-        do.
+        Of the classes among the queries; they serve where there is no example. None: items lie
+        where names do.
 
     Returns
     -------
@@ -137,15 +145,24 @@ def scale_tasks(tasks: Tasks, parameters: Parameters, proportions: Tensor | None
 
 
 def represented(tasks: Tasks, representation: Representation) -> Tasks:
-    """The tasks with all rows represented; the queries of a pile are represented when they are read."""
+    """The tasks with all rows represented.
+
+    The queries of a pile are represented when they are read.
+    """
     tasks = replace(tasks, pile=None)
     if len(representation.power) < tasks.n_tasks or tasks.n_tasks == 1:  # one for all tasks
         return rowwise(tasks, representation)
     return dense(tasks, representation)
 
 
-def _without_examples(tasks: Tasks, vectors: Tensor, scale: str | None, proportions: Tensor | None) -> Scaling:
-    """The scaling of queries where there is no example: their own curve, and a middle that names help to find.
+def _without_examples(
+    tasks: Tasks,
+    vectors: Tensor,
+    scale: str | None,
+    proportions: Tensor | None,
+) -> Scaling:
+    """The scaling of queries where there is no example: their own curve, and a middle that names
+    help to find.
 
     The curve of ``rcl2`` is used where no query has a negative feature, as it is for examples.
     """
@@ -176,14 +193,14 @@ def log_probability(log_likelihood: Tensor, proportions: Tensor) -> Tensor:
 
 
 def _middle(mean: Tensor, vectors: Tensor, proportions: Tensor | None) -> Tensor:
-    """[t, 1, d] the middle of the items, from the mean [t, 1, d] of the queries of tasks without examples.
+    """[t, 1, d] the middle of the items, from the mean [t, 1, d] of the queries of tasks without
+    examples.
 
-    Without ``proportions`` it is that of the names. With them, [t, k], it is the mean of the queries, less
-    a part of the distance between the names of the classes that occur and all names. The part is one over
-    the number of these classes: one class is all that the mean tells of, while the mean of many classes
-    differs little from that of all, and errors about which of them occur would confirm themselves. Equal
-    proportions give the mean of the queries.
-    """
+    Without ``proportions`` it is that of the names. With them, [t, k], it is the mean of the
+    queries, less a part of the distance between the names of the classes that occur and all names.
+    The part is one over the number of these classes: one class is all that the mean tells of, while
+    the mean of many classes differs little from that of all, and errors about which of them occur
+    would confirm themselves. Equal proportions give the mean of the queries."""
     names = vectors.mean(1, keepdim=True)
     if proportions is None:
         return names
@@ -218,9 +235,8 @@ def _with_names(scaled: ScaledTasks, vectors: Tensor, parameters: Parameters) ->
 
         Σ_k n_k x̄_k·v_k / Σ_k n_k ‖v_k‖²,        kept between 0 and 1,
 
-    the factor that brings them nearest to the class means. Where a class lacks examples, all names become
-    samples of the support, so that the calibration has one for every class.
-    """
+    the factor that brings them nearest to the class means. Where a class lacks examples, all names
+    become samples of the support, so that the calibration has one for every class."""
     items = scaled.tasks
     schedule = parameters.constants
     counts = count_labels(items.support_labels, items.n_classes).to(vectors)
@@ -257,24 +273,29 @@ def _weighted_mean(vectors: Tensor, weights: Tensor) -> Tensor:
 def _shifted(representation: Representation, mean: Tensor) -> Representation:
     """The representation of names whose mean is given, [t, 1, d].
 
-    Its power counts from as far below as that of items. Names lie apart from items, so that a power that
-    counted from the lowest item would depend on how far.
-    """
+    Its power counts from as far below as that of items. Names lie apart from items, so that a power
+    that counted from the lowest item would depend on how far."""
     middle = representation.middle
     above_lowest = middle.abs().pow(1 / representation.power).copysign(middle)
     return replace(representation, lowest=mean - above_lowest)
 
 
-def _worth(items: Tasks, sums: Tensor, counts: Tensor, vectors: Tensor, schedule: Schedule) -> Tensor:
-    """[t] how many examples a name is worth: half of S/E, where E is its mean squared error as a prototype.
+def _worth(
+    items: Tasks,
+    sums: Tensor,
+    counts: Tensor,
+    vectors: Tensor,
+    schedule: Schedule,
+) -> Tensor:
+    """[t] how many examples a name is worth: half of S/E, where E is its mean squared error as a
+    prototype.
 
     With S the pooled scatter Σ ‖x − x̄_k‖² / (n − K') over the K' classes that have examples,
 
         E = mean_k (‖x̄_k − v_k‖² − S/n_k),
 
-    because ‖x̄_k − v_k‖² contains the error of x̄_k, too. The result is kept within the limits of the
-    schedule. It is 1 where no class has two examples, so that S is not known.
-    """
+    because ‖x̄_k − v_k‖² contains the error of x̄_k, too. The result is kept within the limits of
+    the schedule. It is 1 where no class has two examples, so that S is not known."""
     some = counts > 0
     means = sums / counts.clamp_min(1).unsqueeze(-1)
     freedom = items.n_support - some.sum(-1)

@@ -1,4 +1,7 @@
-"""The queries around a query: those that lie together with it, as if it were a class of one sample."""
+"""The queries around a query.
+
+Those that lie together with it, as if it were a class of one sample.
+"""
 
 from __future__ import annotations
 
@@ -10,11 +13,8 @@ import torch
 from torch import Tensor
 
 from manyway.core import Tasks, one_hot
-from manyway.methods.calibration.calibration import (
-    Calibration,
-    distances_between,
-    squared_distances,
-)
+from manyway.methods.calibration.calibration import Calibration
+from manyway.methods.calibration.distances import distances_between, squared_distances
 from manyway.methods.evidence.copies import copy_distance
 from manyway.methods.evidence.schedule import Schedule
 
@@ -37,15 +37,15 @@ class Neighbourhoods:
     def of(placed: Tensor, calibration: Calibration, schedule: Schedule) -> Neighbourhoods:
         """Of placed queries [t, q, d].
 
-        Each query is assigned to all queries as if they were classes of one sample, and then to the means
-        of the neighbourhoods that this makes, always without itself. Two queries are as similar as their
-        assignments.
-        """
+        Each query is assigned to all queries as if they were classes of one sample, and then to the
+        means of the neighbourhoods that this makes, always without itself. Two queries are as
+        similar as their assignments."""
         scatter = calibration.scatter.view(-1, 1, 1)
         precision = calibration.precision.view(-1, 1, 1)
         pair_distance = 2 * calibration.scatter
         distances = distances_between(placed)
-        copies = distances <= copy_distance(pair_distance, placed.shape[-1], schedule)  # with itself
+        # With itself
+        copies = distances <= copy_distance(pair_distance, placed.shape[-1], schedule)
         share = 1 / copies.sum(-1).to(placed)
         distances = torch.where(copies, 2 * scatter, distances)  # of two samples of a class
         similarity = _cosines(distances.mul_(-0.5 * precision).softmax(-1))

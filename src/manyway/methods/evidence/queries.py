@@ -1,14 +1,13 @@
 """The queries of some tasks: what every stage of evidence asks of them, and those in memory.
 
-``InMemory`` holds the queries of many tasks, ``manyway.methods.evidence.blocks.InBlocks`` reads those of
-one task in blocks, on one machine or on Dask. Stages before and after the search see queries in parts:
-all queries of the tasks in memory are one part, each block is another. What a stage finds in the parts
-is added up.
+``InMemory`` holds the queries of many tasks, ``manyway.methods.evidence.blocks.InBlocks`` reads
+those of one task in blocks, on one machine or on Dask. Stages before and after the search see
+queries in parts: all queries of the tasks in memory are one part, each block is another. What a
+stage finds in the parts is added up.
 
-The work of a stage is therefore a callable from a ``Part`` to something with a method ``plus``, and is
-written once for both. It reads *placed* rows, coordinates in which the likelihood is simple
-(``likelihood``), and the assignments of the last search.
-"""
+The work of a stage is therefore a callable from a ``Part`` to something with a method ``plus``, and
+is written once for both. It reads *placed* rows, coordinates in which the likelihood is simple
+(``likelihood``), and the assignments of the last search."""
 
 from __future__ import annotations
 
@@ -30,8 +29,8 @@ from manyway.methods.evidence.loop import Outcome, anneal, resume
 from manyway.methods.evidence.prior import Concentrations, Presence, Slopes, remainders
 from manyway.methods.evidence.schedule import Parameters
 
-# The log-likelihood of the classes that a query with a known label does not have. It is finite, so that
-# 0 times it is 0, and it can be multiplied by any sharpness in float32.
+# The log-likelihood of the classes that a query with a known label does not have. It is finite, so
+# that 0 times it is 0, and it can be multiplied by any sharpness in float32.
 EXCLUDED = -1e30
 _LEAST_COUNTED = 1e-3  # so that classes have a count where all queries are unknown
 _MOST_QUERIES = 512  # evenly spaced: enough to fit one number
@@ -42,9 +41,8 @@ class Part:
     """Some queries of t tasks, as the stages before and after the search see them.
 
     Labels may be known for some queries. Where one contradicts what the batch says without it, the
-    assignments of all known queries of the task are fixed (``known``); elsewhere they are no news to the
-    other queries.
-    """
+    assignments of all known queries of the task are fixed (``known``); elsewhere they are no news
+    to the other queries."""
 
     placed: Tensor  # [t, b, d]
     first: int  # the number of the first one
@@ -75,10 +73,9 @@ class Part:
     def members(self, slopes: Slopes) -> Tensor:
         """[t, b, k] the assignments as if no label were known.
 
-        A query with a known label is assigned once more by its likelihoods and by the slopes of the prior.
-        The other queries keep their assignments. Groups are judged by these: a person who names one query
-        of a group names the group.
-        """
+        A query with a known label is assigned once more by its likelihoods and by the slopes of the
+        prior. The other queries keep their assignments. Groups are judged by these: a person who
+        names one query of a group names the group."""
         if not self.any_known:
             return self.u
         logits = slopes.add_to(self.log_likelihood.clone(), remainders(self.u))
@@ -97,8 +94,8 @@ class Part:
         )
 
 
-# The probability [t, b] of placed queries [t, b, d] to be unknown, the first of which has that number;
-# see ``judge``.
+# The probability [t, b] of placed queries [t, b, d] to be unknown, the first of which has that
+# number; see ``judge``.
 Judge = Callable[[Tensor, int], Tensor]
 
 
@@ -119,9 +116,8 @@ class BatchAnswers(NamedTuple):
 class Held(ABC):
     """The queries of t tasks, which ``InMemory`` and ``InBlocks`` hold in two ways.
 
-    The stages of evidence ask for sums over the queries (``each``), for a search, and for what the search
-    found.
-    """
+    The stages of evidence ask for sums over the queries (``each``), for a search, and for what the
+    search found."""
 
     presence: Presence  # what the last assignments say about the number of queries of each class
     double_sums = False  # whether sums over the queries come in float64
@@ -163,11 +159,20 @@ class Held(ABC):
 
     @abstractmethod
     def resume(self, updated: Updated, presence: Presence, prior: Concentrations) -> Outcome:
-        """Search on from the present assignments with updated prototypes, in tasks with a known label."""
+        """Search on from the present assignments with updated prototypes, in tasks with a known
+        label.
+        """
 
     @abstractmethod
-    def answers(self, answer: Callable[[Part], Answered], review: Callable[[Part, Answered], Tensor]) -> BatchAnswers:
-        """The answers for all queries; ``review`` makes review scores of them, where all are in memory."""
+    def answers(
+        self,
+        answer: Callable[[Part], Answered],
+        review: Callable[[Part, Answered], Tensor],
+    ) -> BatchAnswers:
+        """The answers for all queries.
+
+        ``review`` makes review scores of them, where all are in memory.
+        """
 
 
 def sampling_stride(n_query: int) -> int:
@@ -182,12 +187,15 @@ class Sample(NamedTuple):
     values: Tensor  # [t, n, …]
 
 
-def sample(queries: Held, stride: int, value: Callable[[Part], Tensor] = attrgetter("given")) -> Sample:
+def sample(
+    queries: Held,
+    stride: int,
+    value: Callable[[Part], Tensor] = attrgetter("given"),
+) -> Sample:
     """Every so many queries, with what ``value`` makes of them: their known labels.
 
-    Stages that compare queries with each other need memory for pairs, and look at a sample: rows 0, stride,
-    2·stride, … of all queries, whatever the parts are.
-    """
+    Stages that compare queries with each other need memory for pairs, and look at a sample: rows 0,
+    stride, 2·stride, … of all queries, whatever the parts are."""
     placed, values = queries.each(partial(_take_rows, stride, value)).values
     return Sample(placed, values)
 
@@ -201,9 +209,8 @@ def _take_rows(stride: int, value: Callable[[Part], Tensor], part: Part) -> Join
 def excluded(log_likelihood: Tensor, known: Tensor) -> Tensor:
     """[t, b, k] log-likelihoods that leave queries with a known label [t, b] no other class.
 
-    The class has 0 and every other one ``EXCLUDED``, so that a softmax gives exactly 1 and 0, and a product
-    with u = 0 is 0.
-    """
+    The class has 0 and every other one ``EXCLUDED``, so that a softmax gives exactly 1 and 0, and a
+    product with u = 0 is 0."""
     others = (1 - known_classes(known, log_likelihood)) * EXCLUDED
     return torch.where((known >= 0).unsqueeze(-1), others, log_likelihood)
 
@@ -211,11 +218,16 @@ def excluded(log_likelihood: Tensor, known: Tensor) -> Tensor:
 class InMemory(Held):
     """The queries of many tasks, in memory: one part.
 
-    ``u`` [t, q, k] are the assignments of the last search. Weights of queries that may be unknown are an
-    expanded 1 until ``weigh`` is called, so that closed tasks multiply nothing.
-    """
+    ``u`` [t, q, k] are the assignments of the last search. Weights of queries that may be unknown
+    are an expanded 1 until ``weigh`` is called, so that closed tasks multiply nothing."""
 
-    def __init__(self, placed: Tensor, tasks: Tasks, likelihood: Likelihood, parameters: Parameters) -> None:
+    def __init__(
+        self,
+        placed: Tensor,
+        tasks: Tasks,
+        likelihood: Likelihood,
+        parameters: Parameters,
+    ) -> None:
         super().__init__(tasks, likelihood, parameters)
         self.part = Part(
             placed=placed,
@@ -263,7 +275,12 @@ class InMemory(Held):
         log_likelihood = updated(part.placed, self.u, part.free, part.log_likelihood)
         return self._resumed(log_likelihood, presence, prior)
 
-    def _resumed(self, log_likelihood: Tensor, presence: Presence, prior: Concentrations) -> Outcome:
+    def _resumed(
+        self,
+        log_likelihood: Tensor,
+        presence: Presence,
+        prior: Concentrations,
+    ) -> Outcome:
         """Search on with other log-likelihoods [t, q, k], in tasks with a known label."""
         known = self.part.known
         queries = Dense.of(excluded(log_likelihood, known), self.counted)
@@ -273,7 +290,11 @@ class InMemory(Held):
         self._take(torch.where(some.view(-1, 1, 1), found.queries.u, self.u))
         return replace(found.outcome, n_iter=found.outcome.n_iter * some)
 
-    def answers(self, answer: Callable[[Part], Answered], review: Callable[[Part, Answered], Tensor]) -> BatchAnswers:
+    def answers(
+        self,
+        answer: Callable[[Part], Answered],
+        review: Callable[[Part, Answered], Tensor],
+    ) -> BatchAnswers:
         part = self.part
         found = answer(part)
         return BatchAnswers(

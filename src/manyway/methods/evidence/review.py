@@ -17,13 +17,14 @@ def review_scores(part: Part, outcomes: Tensor, schedule: Schedule) -> Tensor:
     """The expected number of labels that an answer to each query repairs.
 
     An answer repairs the label of its own query with the probability that this is wrong, its doubt
-    d_q = 1 − max_k p_qk. It also says something about queries that are near and have the same classes in
-    question, but less if others like them are known already:
+    d_q = 1 − max_k p_qk. It also says something about queries that are near and have the same
+    classes in question, but less if others like them are known already:
 
-        score_q = d_q + c Σ_o a_qo d_o / (1 + Σ_p a_po),        a_qo = cos(p_q, p_o) · nearness(z_q, z_o),
+        score_q = d_q + c Σ_o a_qo d_o / (1 + Σ_p a_po),        a_qo = cos(p_q, p_o) · nearness(z_q,
+        z_o),
 
-    where p runs over the queries whose label is known, and nearness falls from 1 to 0 around the distance
-    of two samples of one class.
+    where p runs over the queries whose label is known, and nearness falls from 1 to 0 around the
+    distance of two samples of one class.
 
     Parameters
     ----------
@@ -36,8 +37,8 @@ def review_scores(part: Part, outcomes: Tensor, schedule: Schedule) -> Tensor:
     Returns
     -------
     Tensor of shape [t, q]
-        -1 where the label is known. In large tasks only the most doubtful queries count as those that are
-        repaired.
+        -1 where the label is known. In large tasks only the most doubtful queries count as those
+        that are repaired.
     """
     placed = part.placed
     n_query = placed.shape[1]

@@ -1,27 +1,29 @@
 """Evidence: calibrated likelihoods, and as few classes as the queries give evidence for.
 
-The method of this project. A query with the features z_q has in class k, whose n_k examples have the mean
-w_k and the pooled scatter S, the log-likelihood
+The method of this project. A query with the features z_q has in class k, whose n_k examples have
+the mean w_k and the pooled scatter S, the log-likelihood
 
     ℓ_qk = −½ τ (‖z_q − w_k‖² − S/n_k).
 
-S/n_k is what the random error of w_k adds to a squared distance on average. The proportions of the classes
-among the queries have a Dirichlet(α, …, α) prior and are integrated out (``prior``). The labels maximise a
-bound on ln p(queries | support), and with it the number of classes that occur is found. Six stages, each
-in a module of its own name, of which ``answer`` is the story:
+S/n_k is what the random error of w_k adds to a squared distance on average. The proportions of the
+classes among the queries have a Dirichlet(α, …, α) prior and are integrated out (``prior``). The
+labels maximise a bound on ln p(queries | support), and with it the number of classes that occur is
+found. Six stages, each in a module of its own name, of which ``answer`` is the story:
 
 1. **calibrate** (`calibrate`, with `names` and `manyway.methods.calibration`): what a distance says about
-   a class, that is, the metric of ‖·‖, the precision τ and S; and the queries where that is measured;
-2. **judge** (`judge`): ν_q, how probable it is that a query is of none of the classes, with ``open_set``;
-3. **search** (`search`): the assignments u with the highest evidence, and with them the classes that occur;
+   a class, that is, the metric of ‖·‖, the precision τ and S; and the queries where that is
+   measured;
+2. **judge** (`judge`): ν_q, how probable it is that a query is of none of the classes, with
+   ``open_set``;
+3. **search** (`search`): the assignments u with the highest evidence, and with them the classes that
+   occur;
 4. **group** (`group`): what the queries of a class say together, and what known labels change;
 5. **confidence** (`confidence`): how sure to be, the power of the final probabilities;
 6. **count** (`count`): probabilities p_qk (1 − ν_q), and which classes are present.
 
-Queries are held in memory (`queries`), for many tasks at once, or read in blocks (`blocks`), for one.
-`streams` carries what earlier batches taught, and `review` says which query a person should label next.
-Scores of a classifier have a method of their own (`manyway.methods.scores`).
-"""
+Queries are held in memory (`queries`), for many tasks at once, or read in blocks (`blocks`), for
+one. `streams` carries what earlier batches taught, and `review` says which query a person should
+label next. Scores of a classifier have a method of their own (`manyway.methods.scores`)."""
 
 from __future__ import annotations
 
@@ -80,50 +82,59 @@ def evidence(
     with_objective: bool = False,
     carry: bool = False,
 ) -> Solution:
-    """Calibrate distances on the support, then find which classes are present by the evidence of all queries.
+    """Calibrate distances on the support, then find the present classes by all queries' evidence.
 
-    The log-likelihood of query q under class k is ℓ_qk = −½ τ (‖z_q − w_k‖² − S/n_k), where w_k is the mean of the n_k
-    support samples and S the within-class scatter. The precision τ is calibrated by leaving support samples out in
-    turn. Class proportions have a Dirichlet(α, …, α) prior and are integrated out. The method maximises, over the
-    assignments u and over a grid of α, a lower bound on ln p(queries | support):
+    The log-likelihood of query q under class k is ℓ_qk = −½ τ (‖z_q − w_k‖² − S/n_k), where w_k is
+    the mean of the n_k support samples and S the within-class scatter. The precision τ is
+    calibrated by leaving support samples out in turn. Class proportions have a Dirichlet(α, …, α)
+    prior and are integrated out. The method maximises, over the assignments u and over a grid of α,
+    a lower bound on ln p(queries | support):
 
         Σ u_qk ℓ_qk − Σ u_qk ln u_qk + Σ_k (1 − p⁰_k) φ(m_k / (1 − p⁰_k)) + ln Γ(Kα)/Γ(|Q|+Kα),
 
-    where m_k = Σ_q u_qk, p⁰_k = Π_q (1 − u_qk) and φ(n) = ln Γ(n+α)/Γ(α). An iteration takes the best α for the present
-    u, and then u_qk = softmax_k(ℓ_qk + the derivative of the prior's terms). With a small α few classes are present;
-    with a large α labels are those of the nearest prototypes. Prototypes stay fixed during the search.
+    where m_k = Σ_q u_qk, p⁰_k = Π_q (1 − u_qk) and φ(n) = ln Γ(n+α)/Γ(α). An iteration takes the
+    best α for the present u, and then u_qk = softmax_k(ℓ_qk + the derivative of the prior's terms).
+    With a small α few classes are present; with a large α labels are those of the nearest
+    prototypes. Prototypes stay fixed during the search.
 
-    The search begins with annealed likelihoods, so that queries agree on classes before each one is certain, and it
-    sharpens them where many classes are present. Final probabilities are computed with ℓ itself.
+    The search begins with annealed likelihoods, so that queries agree on classes before each one is
+    certain, and it sharpens them where many classes are present. Final probabilities are computed
+    with ℓ itself.
 
     Parameters
     ----------
     tasks : Tasks
-        The tasks to solve. Queries may be rows, a pile that is read in blocks, or scores of a classifier; some labels
-        may be known, classes may have names, and a batch may follow earlier ones.
+        The tasks to solve. Queries may be rows, a pile that is read in blocks, or scores of a
+        classifier; some labels may be known, classes may have names, and a batch may follow earlier
+        ones.
     precision : float or None, default=None
         τ in the log-likelihood −½ τ ‖z − w‖². By default it is calibrated on the support.
     metric : bool, default=True
-        Whether distances are measured in a metric that is learned from the support: directions in which samples of one
-        class differ much count less. It needs two examples of some class.
+        Whether distances are measured in a metric that is learned from the support: directions in
+        which samples of one class differ much count less. It needs two examples of some class.
     likelihood : {"auto", "metric", "logistic"}, default="metric"
-        "metric": prototypes are class means. "logistic": they are tuned by logistic regression on the examples. "auto",
-        about three times the time: tuned where left-out examples gain by it and no query is unknown.
+        "metric": prototypes are class means. "logistic": they are tuned by logistic regression on
+        the examples. "auto", about three times the time: tuned where left-out examples gain by it
+        and no query is unknown.
     temperature : float or None, default=None
-        T, which divides the logits before a softmax. For scores; by default labelled scores or the batch itself say it.
+        T, which divides the logits before a softmax. For scores; by default labelled scores or the
+        batch itself say it.
     concentration : float or None, default=None
-        α of the Dirichlet prior of the class proportions. Small values favour few classes. By default the value with
-        the highest evidence is chosen for each task.
+        α of the Dirichlet prior of the class proportions. Small values favour few classes. By
+        default the value with the highest evidence is chosen for each task.
     update_prototypes : bool, default=True
-        Whether the queries of a class update its prototype before the final probabilities are computed.
+        Whether the queries of a class update its prototype before the final probabilities are
+        computed.
     group_posterior : bool, default=True
-        Whether the queries of a class, which share the error of its prototype, may as a group belong to another class.
-        This makes the probabilities calibrated where few classes are present. It changes few labels.
+        Whether the queries of a class, which share the error of its prototype, may as a group
+        belong to another class. This makes the probabilities calibrated where few classes are
+        present. It changes few labels.
     merge_groups : bool, default=True
         Whether small groups may be fragments of larger ones. Part of ``group_posterior``.
     open_set : bool, default=False
-        Whether queries may be unknown: of none of the classes. The solution then has ``unknown``, the probability of
-        that, and class probabilities sum to 1 − ``unknown``. It is calibrated on the support, by leaving classes out.
+        Whether queries may be unknown: of none of the classes. The solution then has ``unknown``,
+        the probability of that, and class probabilities sum to 1 − ``unknown``. It is calibrated on
+        the support, by leaving classes out.
     max_iter : int, default=50
         The largest number of iterations. Updates of the annealing come before them.
     tol : float, default=0.01
@@ -132,26 +143,29 @@ def evidence(
         Feature transform; None uses the features as they are. "auto": as the support says; see
         ``manyway.methods.calibration.representation``.
     schedule : mapping of str to object or None, default=None
-        Other values for constants of the method, by name; see ``manyway.methods.evidence.schedule``. For research.
+        Other values for constants of the method, by name; see
+        ``manyway.methods.evidence.schedule``. For research.
     prepared : Learned or None, default=None
         What ``prepare_evidence`` learned from the same support, so that it is not learned again.
     with_objective : bool, default=False
-        Whether to record the objective after each iteration. It is the bound, with its terms ``fit``, ``entropy`` and
-        ``prior``. Not for a pile.
+        Whether to record the objective after each iteration. It is the bound, with its terms
+        ``fit``, ``entropy`` and ``prior``. Not for a pile.
     carry : bool, default=False
-        Whether the batches of a stream (``Tasks.stream``) are labelled one after another, each with what earlier ones
-        taught; see ``manyway.methods.evidence.streams``. Tasks without a stream are labelled alone.
+        Whether the batches of a stream (``Tasks.stream``) are labelled one after another, each with
+        what earlier ones taught; see ``manyway.methods.evidence.streams``. Tasks without a stream
+        are labelled alone.
 
     Returns
     -------
     Solution
-        ``presence``, ``n_present`` and ``n_present_sd`` say which classes are present, and how many.
+        ``presence``, ``n_present`` and ``n_present_sd`` say which classes are present, and how
+        many.
 
     Notes
     -----
-    All queries are updated at once. With α chosen by evidence the bound has not been seen to decrease; with a tiny
-    fixed α and few queries it can. The method extends the correction of label shift by maximum likelihood (Saerens et
-    al., 2002).
+    All queries are updated at once. With α chosen by evidence the bound has not been seen to
+    decrease; with a tiny fixed α and few queries it can. The method extends the correction of label
+    shift by maximum likelihood (Saerens et al., 2002).
 
     Reference: docs/evidence.md derives the method and shows the effect of each part.
 
@@ -162,21 +176,7 @@ def evidence(
     >>> evidence(tasks).labels.tolist()
     [[0, 0, 0, 2]]
     """
-    parameters = Parameters(
-        precision=precision,
-        metric=metric,
-        likelihood=likelihood,
-        temperature=temperature,
-        concentration=concentration,
-        update_prototypes=update_prototypes,
-        group_posterior=group_posterior,
-        merge_groups=merge_groups,
-        open_set=open_set,
-        max_iter=max_iter,
-        tol=tol,
-        scale=scale,
-        schedule=schedule,
-    )
+    parameters = Parameters.of(locals())
     solve = partial(label, parameters=parameters, with_objective=with_objective)
     if carry and tasks.n_batches > 1:
         if prepared is None:
@@ -187,7 +187,12 @@ def evidence(
     return solve(tasks, prepared)
 
 
-def label(tasks: Tasks, prepared: Learned | None, parameters: Parameters, with_objective: bool) -> Solution:
+def label(
+    tasks: Tasks,
+    prepared: Learned | None,
+    parameters: Parameters,
+    with_objective: bool,
+) -> Solution:
     """Batches that are labelled alone.
 
     Parameters
@@ -202,8 +207,8 @@ def label(tasks: Tasks, prepared: Learned | None, parameters: Parameters, with_o
     Returns
     -------
     Solution
-        Known labels are kept. Where they contradict what the batch says without them, it is searched once
-        more.
+        Known labels are kept. Where they contradict what the batch says without them, it is
+        searched once more.
     """
     if tasks.scores:
         return label_scores(tasks, _options_of_scores(parameters, with_objective))
@@ -260,10 +265,9 @@ def _options_of_scores(parameters: Parameters, with_objective: bool) -> Options:
 def first_proportions(tasks: Tasks, parameters: Parameters) -> Tensor:
     """[t, k] the proportions of classes that are known by name alone, by the better of two guesses.
 
-    Items lie where names do, or around their own mean; see ``names``. Each guess is labelled as a task of
-    its own, without updated prototypes and unknown queries. The better one has the higher
-    Σ_q ln Σ_k π_k exp(ℓ_qk), with its own proportions π.
-    """
+    Items lie where names do, or around their own mean; see ``names``. Each guess is labelled as a
+    task of its own, without updated prototypes and unknown queries. The better one has the higher
+    Σ_q ln Σ_k π_k exp(ℓ_qk), with its own proportions π."""
     plain = replace(parameters, update_prototypes=False, open_set=False)
     tried = []
     fits = []
@@ -285,7 +289,9 @@ def _fit(proportions: Tensor, part: Part) -> Sums:
 
 
 def place_once(tasks: Tasks, open_set: bool = False) -> LearnedBatch:
-    """What is learned of one batch in memory that is labelled again and again, with more known labels."""
+    """What is learned of one batch in memory that is labelled again and again, with more known
+    labels.
+    """
     parameters = Parameters(open_set=open_set)
     proportions = None
     if not tasks.n_support:
@@ -341,8 +347,8 @@ def evidence_from_likelihood(
     Parameters
     ----------
     likelihood : Tensor of shape (t, q, k)
-        ln p(query | class), up to a constant per query. A classifier's logits serve if it was trained on equally
-        frequent classes and is calibrated on samples that it was not trained on.
+        ln p(query | class), up to a constant per query. A classifier's logits serve if it was
+        trained on equally frequent classes and is calibrated on samples that it was not trained on.
     counts : Tensor of shape (t, k)
         The number of samples of each class that the classifier was trained on.
     concentration, group_posterior, merge_groups, max_iter, tol, schedule

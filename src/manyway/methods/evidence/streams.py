@@ -1,26 +1,26 @@
-"""Batches that arrive one after another: earlier batches help to label the next, as far as the evidence says so.
+"""Batches that arrive one after another: earlier batches help to label the next, as far as the
+evidence says so.
 
 A *run* is a number of consecutive batches whose classes have the same proportions. If the new batch
-continues a run, its queries are labelled jointly with those of the run. Which classes occur is then known
-better, and prototypes are updated by more queries. If it may begin a run, it is labelled alone. Labels
-that were given out before do not change.
+continues a run, its queries are labelled jointly with those of the run. Which classes occur is then
+known better, and prototypes are updated by more queries. If it may begin a run, it is labelled
+alone. Labels that were given out before do not change.
 
 Let E(b) be the bound on ln p(labels) that the prior of the class proportions gives to some batches
-together (see ``prior``). Likelihoods and entropies of the queries are the same for runs of any length, so
-a batch is
+together (see ``prior``). Likelihoods and entropies of the queries are the same for runs of any
+length, so a batch is
 
     exp(E(run and batch) − E(run) − E(batch))
 
-times as probable in the run as alone. Every batch is first labelled alone, and E is computed from these
-assignments, so that no run confirms itself. With a probability h that a run ends before a batch, the
-probability of every length r of the present run follows (Bayesian change-point detection, Adams and
-MacKay, 2007):
+times as probable in the run as alone. Every batch is first labelled alone, and E is computed from
+these assignments, so that no run confirms itself. With a probability h that a run ends before a
+batch, the probability of every length r of the present run follows (Bayesian change-point
+detection, Adams and MacKay, 2007):
 
     p(r + 1) ∝ p(r) (1 − h) exp(E_{r+1} − E_r − E_1),        p(1) ∝ h.
 
-h is the mean of a Beta distribution that counts, in the stream so far, the runs that have ended and the
-batches that continued one.
-"""
+h is the mean of a Beta distribution that counts, in the stream so far, the runs that have ended and
+the batches that continued one."""
 
 from __future__ import annotations
 
@@ -38,8 +38,9 @@ from manyway.core import Answered, Joined, Solution, Tally, Tasks, mapped, tally
 from manyway.methods.evidence.prior import Presence, remainders
 from manyway.methods.evidence.schedule import Parameters
 
-# Items that are remembered: a limit of memory and time. A run of so many items names nearly all classes of
-# its batches, and longer runs gained nothing more. A batch that is larger is enough for itself.
+# Items that are remembered: a limit of memory and time. A run of so many items names nearly all
+# classes of its batches, and longer runs gained nothing more. A batch that is larger is enough for
+# itself.
 MOST_ITEMS = 1024
 
 Solve = Callable[[Tasks, Any], Solution]  # (tasks, what was learned from their support) -> answers
@@ -55,16 +56,17 @@ _ON_REQUEST = {
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class StreamMemory:
-    """What is remembered of t streams: the last batches, the last one first, and how they belong together.
+    """What is remembered of t streams: the last batches, the last one first, and how they belong
+    together.
 
-    It is handed from batch to batch (``Solution.memory`` → ``Tasks.earlier``). m and p⁰ of the last r
-    batches follow from those of r − 1 and the new one: Σ u adds up and Π (1 − u) multiplies, so that no
-    assignments are kept.
-    """
+    It is handed from batch to batch (``Solution.memory`` → ``Tasks.earlier``). m and p⁰ of the last
+    r batches follow from those of r − 1 and the new one: Σ u adds up and Π (1 − u) multiplies, so
+    that no assignments are kept."""
 
     query: tuple[Tensor, ...]  # [t, q, d] features
     known: tuple[Tensor, ...]  # [t, q] known labels, -1 for the others
-    masses: Tensor  # [t, r, k] the expected number of queries of each class in the last 1 … r batches
+    # [t, r, k] the expected number of queries of each class in the last 1 … r batches
+    masses: Tensor
     absent: Tensor  # [t, r, k] the probability that there is none
     evidence: Tensor  # [t, r] E of these batches together
     lengths: Tensor  # [t, r] ln of the probability that the present run has 1 … r batches
@@ -88,7 +90,13 @@ class StreamMemory:
             stays=once,
         )
 
-    def after(self, alone: Solution, query: Tensor, known: Tensor, parameters: Parameters) -> StreamMemory:
+    def after(
+        self,
+        alone: Solution,
+        query: Tensor,
+        known: Tensor,
+        parameters: Parameters,
+    ) -> StreamMemory:
         """The memory with one more batch, given the answers for it alone.
 
         Parameters
@@ -102,8 +110,8 @@ class StreamMemory:
         Returns
         -------
         StreamMemory
-            Batches beyond ``MOST_ITEMS`` items are forgotten; the longest run that is kept stands for all
-            longer ones.
+            Batches beyond ``MOST_ITEMS`` items are forgotten; the longest run that is kept stands
+            for all longer ones.
         """
         answers = alone.probabilities.double()
         of_batch = answers.sum(1, keepdim=True)
@@ -112,7 +120,15 @@ class StreamMemory:
         absent = torch.cat([absent_here, absent_here * self.absent], 1)
         queries = (query, *self.query)
         sizes = list(accumulate(batch.shape[1] for batch in queries))
-        priors = [_log_prior(masses[:, r], absent[:, r], size, parameters) for r, size in enumerate(sizes)]
+        priors = [
+            _log_prior(
+                masses[:, r],
+                absent[:, r],
+                size,
+                parameters,
+            )
+            for r, size in enumerate(sizes)
+        ]
         evidence = torch.stack(priors, 1)
         lengths = self._lengths_after(evidence)
         changed = torch.zeros_like(self.changes)
@@ -133,7 +149,9 @@ class StreamMemory:
         )
 
     def _lengths_after(self, evidence: Tensor) -> Tensor:
-        """[t, r + 1] ln of the probability of each length of the run, with E [t, r + 1] of the batches."""
+        """[t, r + 1] ln of the probability of each length of the run, with E [t, r + 1] of the
+        batches.
+        """
         rate = (self.changes / (self.changes + self.stays)).unsqueeze(-1)
         longer = self.lengths + (1 - rate).log() + evidence[:, 1:] - self.evidence - evidence[:, :1]
         return torch.cat([rate.log(), longer], 1).log_softmax(1)
@@ -141,9 +159,8 @@ class StreamMemory:
     def earlier(self, before: StreamMemory, doubt: float) -> Tensor:
         """[t] with how many of the batches in ``before`` the last one is labelled.
 
-        The most probable length of the run, less the new batch; 0 where the batch begins a run with a
-        probability above ``doubt``.
-        """
+        The most probable length of the run, less the new batch; 0 where the batch begins a run with
+        a probability above ``doubt``."""
         longest = min(self.lengths.shape[1] - 1, len(before.query))
         if longest < 1:
             return torch.zeros_like(self.changes, dtype=torch.long)
@@ -180,8 +197,8 @@ def next_batch(tasks: Tasks, solve: Solve, parameters: Parameters, learned: Any)
     Parameters
     ----------
     tasks : Tasks
-        The next batch of each stream. ``earlier`` is what the batch before left in ``Solution.memory``, or
-        () where this one is the first.
+        The next batch of each stream. ``earlier`` is what the batch before left in
+        ``Solution.memory``, or () where this one is the first.
     solve : callable
         Solves tasks alone.
     parameters : Parameters
@@ -234,7 +251,8 @@ def _run(tasks: Tasks, memory: StreamMemory, n_earlier: int, rows: Tensor) -> Ta
 
 
 def in_streams(tasks: Tasks, solve: Solve, parameters: Parameters, learned: Any) -> Solution:
-    """The batches of some streams, one after another; streams are solved together. See ``next_batch``.
+    """The batches of some streams, one after another; streams are solved together. See
+    ``next_batch``.
 
     The solution has no prototypes: those of all batches together would take much memory.
     """
@@ -306,11 +324,11 @@ def _first(found: Solution, n_query: int) -> dict[str, Tensor]:
 
 
 def _regrouped(unknown: Tensor, groups: Tensor) -> dict[str, Tensor]:
-    """Groups [t, q] of which some queries were taken away, numbered again by size, and a medoid of each.
+    """Groups [t, q] of which some queries were taken away, numbered again by size, and a medoid of
+    each.
 
-    The query that is most probably unknown stands for the one in the middle, which may be of another
-    batch.
-    """
+    The query that is most probably unknown stands for the one in the middle, which may be of
+    another batch."""
     n_groups = int(groups.max()) + 1
     member = torch.nn.functional.one_hot(groups + 1, n_groups + 1)[..., 1:]  # [t, q, g]
     sizes = member.sum(1)
@@ -328,9 +346,8 @@ def _regrouped(unknown: Tensor, groups: Tensor) -> dict[str, Tensor]:
 def _put_together(alone: Solution, parts: list[_Joint]) -> Solution:
     """The answers ``alone``, with those of some streams replaced.
 
-    ``parts`` has the answers from joint solutions, for the new batch only. Where one of them is for all
-    streams, its objective is kept, too.
-    """
+    ``parts`` has the answers from joint solutions, for the new batch only. Where one of them is for
+    all streams, its objective is kept, too."""
     if not parts:
         return alone
 

@@ -21,7 +21,10 @@ class UnknownGroups:
     medoids: Tensor  # [t, g] the query in the middle of each group; -1 where a task has fewer
 
     def __call__(self, part: Part, probabilities: Tensor) -> Tensor:
-        """[t, b] the groups of some queries with class probabilities [t, b, k]; -1 for those of a class."""
+        """[t, b] the groups of some queries with class probabilities [t, b, k].
+
+        -1 for those of a class.
+        """
         if self.posterior.stride == 1:
             return self.judged[:, part.first : part.first + part.placed.shape[1]]
         weights = self.posterior.weights(part.placed)
@@ -31,7 +34,11 @@ class UnknownGroups:
         return groups.masked_fill(~answered, -1)
 
 
-def group_unknown(queries: Held, posterior: UnknownPosterior, probabilities: Probabilities) -> UnknownGroups:
+def group_unknown(
+    queries: Held,
+    posterior: UnknownPosterior,
+    probabilities: Probabilities,
+) -> UnknownGroups:
     """The groups of the queries that are answered as unknown, given the final probabilities."""
     sampled = sample(queries, posterior.stride, probabilities)
     unknown = posterior.unknown(sampled.placed, 0)
@@ -45,10 +52,9 @@ def group_unknown(queries: Held, posterior: UnknownPosterior, probabilities: Pro
 def groups_of(similarity: Tensor, rejected: Tensor, alike: float) -> tuple[Tensor, Tensor]:
     """Groups [t, q] of the rejected queries, and the medoid of each [t, g].
 
-    Groups are numbered from the largest on; -1 stands for the other queries, and where a task has fewer
-    groups. The two groups with the highest mean similarity are joined, again and again, while it is high
-    enough. The medoid of a group has the highest total similarity to it.
-    """
+    Groups are numbered from the largest on; -1 stands for the other queries, and where a task has
+    fewer groups. The two groups with the highest mean similarity are joined, again and again, while
+    it is high enough. The medoid of a group has the highest total similarity to it."""
     groups = torch.full(rejected.shape, -1, device=rejected.device)
     most = int(rejected.sum(-1).max())
     if most == 0:
@@ -70,7 +76,9 @@ def groups_of(similarity: Tensor, rejected: Tensor, alike: float) -> tuple[Tenso
 
 
 def _linked(similarity: Tensor, alike: float) -> Tensor:
-    """[t, r, g] 1 where query r is in group g, else 0, from similarities [t, r, r], by average linkage."""
+    """[t, r, g] 1 where query r is in group g, else 0, from similarities [t, r, r], by average
+    linkage.
+    """
     n_tasks, size, _ = similarity.shape
     member = torch.eye(size, dtype=similarity.dtype, device=similarity.device)
     member = member.repeat(n_tasks, 1, 1)
