@@ -47,7 +47,7 @@ from manyway.methods.evidence.prior import (
     log_remainders,
     remainders,
 )
-from manyway.methods.evidence.queries import BatchAnswers, Held, Judge, Part, counted
+from manyway.methods.evidence.queries import BatchAnswers, BatchQueries, Judge, Part, counted
 from manyway.methods.evidence.schedule import Parameters
 
 _MOST_REMEMBERED = 1 << 24  # assignments, over all queries
@@ -404,7 +404,7 @@ class _State(NamedTuple):
         return _State(masses, log_absent, drift)
 
 
-class InBlocks(Held):
+class InBlocks(BatchQueries):
     """The queries of one task, read in blocks. It is also what the search updates
     (``loop.Queries``).
 

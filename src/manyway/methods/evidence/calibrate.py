@@ -30,7 +30,7 @@ from manyway.methods.evidence.copies import distinct
 from manyway.methods.evidence.likelihood import Distances, query_weights
 from manyway.methods.evidence.names import ScaledTasks, representation_of, scale_tasks
 from manyway.methods.evidence.neighbourhood import clumping
-from manyway.methods.evidence.queries import Held, InMemory
+from manyway.methods.evidence.queries import BatchQueries, InMemory
 from manyway.methods.evidence.schedule import Parameters
 
 
@@ -38,7 +38,7 @@ from manyway.methods.evidence.schedule import Parameters
 class CalibratedBatch:
     """A batch whose likelihood is known."""
 
-    queries: Held
+    queries: BatchQueries
     parameters: Parameters
     one_shot: bool = False  # whether no class had two samples to calibrate with
     # What is worth telling, a number per task [t] each.

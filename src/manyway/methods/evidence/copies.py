@@ -13,7 +13,7 @@ from torch import Tensor
 
 from manyway.core import Sums, Tasks
 from manyway.methods.calibration.distances import distances_between, squared_distances
-from manyway.methods.evidence.queries import Held, Part, sample, sampling_stride
+from manyway.methods.evidence.queries import BatchQueries, Part, sample, sampling_stride
 from manyway.methods.evidence.schedule import Schedule
 
 _MOST_COMPARED = 2048  # queries, or classes, that are compared at once
@@ -27,7 +27,7 @@ _CAUTION = 3
 _ROUNDING = 6
 
 
-def copies(queries: Held, one_shot: bool) -> Tensor:
+def copies(queries: BatchQueries, one_shot: bool) -> Tensor:
     """[t] how many near-copies queries have on average, themselves included.
 
     Of many queries some are compared with all: copies may follow each other, or lie far apart.

@@ -42,7 +42,7 @@ from manyway.methods.evidence.prior import (
     log_remainders,
     remainders,
 )
-from manyway.methods.evidence.queries import Held, Part, sampling_stride
+from manyway.methods.evidence.queries import BatchQueries, Part, sampling_stride
 from manyway.methods.evidence.schedule import Parameters, Schedule, agreement
 from manyway.methods.evidence.search import Searched
 
@@ -99,7 +99,7 @@ def group(batch: CalibratedBatch, searched: Searched) -> Grouped:
     return _grouped(queries, searched, known, fixed=True)
 
 
-def _grouped(queries: Held, searched: Searched, known: Tensor, *, fixed: bool) -> Grouped:
+def _grouped(queries: BatchQueries, searched: Searched, known: Tensor, *, fixed: bool) -> Grouped:
     """The groups of the last search and the posterior of their classes; see ``Groups``."""
     groups = Groups.of(queries, searched.prior, fixed=fixed)
     posterior = groups.posterior(queries.likelihood, known, queries.parameters)
@@ -198,13 +198,13 @@ class Groups:
     updated: Updated
 
     @staticmethod
-    def of(queries: Held, prior: Concentrations, *, fixed: bool = False) -> Groups:
+    def of(queries: BatchQueries, prior: Concentrations, *, fixed: bool = False) -> Groups:
         """The groups of the last search, and what their queries say, in one or two passes over the
         queries.
 
         Parameters
         ----------
-        queries : Held
+        queries : BatchQueries
         prior : Concentrations
         fixed : bool, default=False
             Whether assignments of queries with known labels are fixed.

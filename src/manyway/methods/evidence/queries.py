@@ -113,7 +113,7 @@ class BatchAnswers(NamedTuple):
     make_review_scores: Callable[[], Tensor] | None = None  # of queries in memory
 
 
-class Held(ABC):
+class BatchQueries(ABC):
     """The queries of t tasks, which ``InMemory`` and ``InBlocks`` hold in two ways.
 
     The stages of evidence ask for sums over the queries (``each``), for a search, and for what the
@@ -188,7 +188,7 @@ class Sample(NamedTuple):
 
 
 def sample(
-    queries: Held,
+    queries: BatchQueries,
     stride: int,
     value: Callable[[Part], Tensor] = attrgetter("given"),
 ) -> Sample:
@@ -215,7 +215,7 @@ def excluded(log_likelihood: Tensor, known: Tensor) -> Tensor:
     return torch.where((known >= 0).unsqueeze(-1), others, log_likelihood)
 
 
-class InMemory(Held):
+class InMemory(BatchQueries):
     """The queries of many tasks, in memory: one part.
 
     ``u`` [t, q, k] are the assignments of the last search. Weights of queries that may be unknown

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from manyway.methods.evidence.confidence import Probabilities
 from manyway.methods.evidence.judge import UnknownPosterior
-from manyway.methods.evidence.queries import Held, Part, sample
+from manyway.methods.evidence.queries import BatchQueries, Part, sample
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -35,7 +35,7 @@ class UnknownGroups:
 
 
 def group_unknown(
-    queries: Held,
+    queries: BatchQueries,
     posterior: UnknownPosterior,
     probabilities: Probabilities,
 ) -> UnknownGroups:
