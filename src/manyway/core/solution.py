@@ -70,6 +70,9 @@ class Solution:
         where they are not those of ``probabilities``.
     counting : Counting, optional
         The constants that say which classes occur.
+    moved_by : Tensor of shape [t, 1, d], optional
+        By which queries were moved back before they were labelled, where they differ from the
+        examples all alike.
     memory : object, optional
         What the next batch of the same streams can use: see ``Tasks.earlier``.
 
@@ -124,7 +127,9 @@ class Solution:
         labels: Tensor | None = None,
         tallied: Tally | None = None,
         counting: Counting = occurring.USUAL,
+        moved_by: Tensor | None = None,
     ) -> None:
+        self.moved_by = moved_by
         self._labels = labels
         self._tallied = tallied
         self.counting = counting
@@ -187,7 +192,7 @@ class Solution:
         }
         kept |= {
             name: getattr(self, name)
-            for name in ("unknown", "unknown_groups", "unknown_medoids", "counting")
+            for name in ("unknown", "unknown_groups", "unknown_medoids", "counting", "moved_by")
         }
         return Solution(**kept | values)
 

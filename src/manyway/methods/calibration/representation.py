@@ -1,52 +1,56 @@
 """The representation z of a row x: what is compared. It is learned from the support, for each task.
 
     y_j = (x_j − a_j)^p                       a_j the lowest value of column j; p between ⅝ and 1
-    v_j = (y_j − m_j) / σ_j                   m the middle of the classes, σ_j the scale of the
-    column z   = v (‖v‖² / N)^(−h/2)                 N the effective number of columns, h = N / (N +
-    8)
+    v_j = (y_j − m_j) / σ_j                   m the middle of the classes, σ_j the scale of the column
+    z   = v (‖v‖² / N)^(−h/2)                 N the effective number of columns, h = N / (N + 8)
 
-**Power.** Features that pile up at their lowest value, such as counts or the outputs of a
-rectifier, have long upper tails, in which single large values would decide. p = 1 − ⅜ min(1, g/2),
-where g is the mean skewness of the columns: 0 for symmetric columns, 2 for exponential ones. A
-value below a_j keeps its sign.
+**Power.** Features that pile up at their lowest value, such as counts or the outputs of a rectifier, have long upper
+tails, in which single large values would decide. p = 1 − ⅜ min(1, g/2), where g is the mean skewness of the columns: 0
+for symmetric columns, 2 for exponential ones. A value below a_j keeps its sign.
 
-**Middle.** The mean of the class means, in which a class counts 1/(1 + d_k²/d²): d_k is its
-distance from the middle and d² the median of d_k². So one far class neither moves the middle nor
-widens the scales.
+**Middle.** The mean of the class means, in which a class counts 1/(1 + d_k²/d²): d_k is its distance from the middle
+and d² the median of d_k². So one far class neither moves the middle nor widens the scales.
 
-**Scales.** Column j has the variance o_j over all examples, with m degrees of freedom, and the
-variance s_j within classes, with f. The second is what counts, but few examples give both mostly by
-chance. So
+**Scales.** Column j has the variance o_j over all examples, with m degrees of freedom, and the variance s_j within
+classes, with f. The second is what counts, but few examples give both mostly by chance. So
 
-    ln σ_j² = l + κ_j (ln o_j − l) + λ (e_j − ē),    e_j = ln(s_j / o_j),    l the mean of ln o,
+    ln σ_j² = l + θ (κ_j (ln o_j − l) + λ (e_j − ē)),    e_j = ln(s_j / o_j),    l the mean of ln o,
     κ_j = w / (w + c_j),    w = max(0, var(ln o) − c̄),    λ = max(0, 1 − ψ'(f/2) / var(e)),
 
-where c_j = ψ'(m/2) max(1, (kurtosis_j − 1)/2) is the variance of ln o_j by chance alone: the
-columns themselves say how much their scales can be trusted (empirical Bayes, as for the variances
-of genes in Smyth, 2004). Where they differ no more than by chance, all columns have one scale. With
-one example per class λ is 0.
+where c_j = ψ'(m/2) max(1, (kurtosis_j − 1)/2) is the variance of ln o_j by chance alone: the columns themselves say how
+much their scales can be trusted (empirical Bayes, as for the variances of genes in Smyth, 2004). Where they differ no
+more than by chance, all columns have one scale. With one example per class λ is 0.
 
-**Length.** Of many independent columns, as embeddings have them, the length of a row says little
-about its class, and z has nearly unit length (h near 1). Of few columns the length is part of what
-they say (h near 0). Two of n examples in N independent columns have E (v_i·v_j)² = (E ‖v‖²)² (1/N +
-1/(n − 1)²), the second because they are relative to their own middle; N follows from the means over
-all pairs.
+**Whether columns have scales of their own.** Measurements in different units have; counts in which most columns are
+nearly always zero have not, for the scale of a rare column is made of a few examples. θ, from 0 for one scale to 1, is
+what held-out examples say: one half of each class tells the scales, the nearest class mean of that half classifies the
+other half, and the halves change places. Columns in one unit have logarithms of variances that differ by about 1; so
+θ is the mean of 0 and 1 under exp(θ var(ln o) − cross-entropy), and a few examples cannot say that the units of a table
+do not matter.
 
-Another unit of all columns, or another zero of any, changes nothing. Where the units of columns
-differ, others change little.
+**Length.** Of many independent columns, as embeddings have them, the length of a row says little about its class, and
+z has nearly unit length (h near 1). Of few columns the length is part of what they say (h near 0). Two of n
+examples in N independent columns have E (v_i·v_j)² = (E ‖v‖²)² (1/N + 1/(n − 1)²), the second because they are relative
+to their own middle; N follows from the means over all pairs.
 
-References: Smyth, "Linear models and empirical Bayes methods for assessing differential expression
-in microarray experiments", Statistical Applications in Genetics and Molecular Biology, 2004."""
+Another unit of all columns, or another zero of any, changes nothing. Where the units of columns differ, others change
+little.
+
+References: Smyth, "Linear models and empirical Bayes methods for assessing differential expression in microarray
+experiments", Statistical Applications in Genetics and Molecular Biology, 2004.
+"""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, fields
+from math import exp
 
 import torch
 from torch import Tensor
 
-from manyway.core import Tasks, class_sums
+from manyway.core import Tasks, class_sums, one_hot
 from manyway.methods.calibration.constants import Constants
+from manyway.methods.calibration.distances import squared_distances
 from manyway.methods.calibration.metric import rows_of
 
 _MOST_ROWS = 512  # evenly spaced examples that show how columns are distributed
@@ -55,14 +59,13 @@ _ROUNDS = 3  # in which middle, scales and the weights of classes are brought in
 _ROUNDING = 4  # a standard deviation of so many last digits of the middle is none
 _CONSTANT = 1e-10  # a part of a variance that is none, but for rounding
 _CUBE = 3  # the power whose mean is the skewness
+_OWN_SCALES = (0.0, 1.0)  # the values of θ that are tried
+_LOG_PRECISIONS = (-1.0, 6.0, 15)  # ln of τ times the squared distance of held-out examples: lowest, highest, number
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Representation:
-    """What is done to every row of t tasks.
-
-    One row of each tensor serves all tasks with the same support.
-    """
+    """What is done to every row of t tasks; one row of each tensor serves all tasks with the same support."""
 
     lowest: Tensor  # [t, 1, d] a
     power: Tensor  # [t, 1, 1] p
@@ -76,9 +79,7 @@ class Representation:
         if rows.ndim == 2:
             return self(rows.unsqueeze(0)).squeeze(0)
         scaled = (self.curved(rows) - self.middle) * self.weights
-        squares = scaled.square().sum(-1, keepdim=True) / self.columns
-        tiny = torch.finfo(rows.dtype).tiny
-        return scaled * squares.clamp_min(tiny).pow(-0.5 * self.shortening)
+        return _shortened(scaled, self.columns, self.shortening)
 
     @property
     def learned(self) -> dict[str, Tensor]:
@@ -112,7 +113,9 @@ def learn_representation(tasks: Tasks, constants: Constants) -> Representation:
     rows = _raised(rows, power)
     classes = _Classes.of(rows, tasks.support_labels, tasks.n_classes, every)
     rows = rows[:, ::every]
-    middle, weights = _middle_and_weights(rows, classes)
+    scales = _middle_and_scales(rows, classes)
+    middle = scales.middle
+    weights = scales.weights(_part_of_own_scales(rows, classes, scales.spread, constants))
     if tasks.base_mean is not None:
         of_base = _raised(tasks.base_mean - lowest, power)
         middle = torch.lerp(of_base, middle, asymmetry)
@@ -125,6 +128,12 @@ def learn_representation(tasks: Tasks, constants: Constants) -> Representation:
         columns=columns,
         shortening=columns / (columns + constants.few_columns),
     )
+
+
+def _shortened(scaled: Tensor, columns: Tensor, shortening: Tensor) -> Tensor:
+    """[t, n, d] v (‖v‖² / N)^(−h/2)."""
+    squares = scaled.square().sum(-1, keepdim=True) / columns
+    return scaled * squares.clamp_min(torch.finfo(scaled.dtype).tiny).pow(-0.5 * shortening)
 
 
 def _raised(rows: Tensor, power: Tensor) -> Tensor:
@@ -145,9 +154,14 @@ def _skewness(rows: Tensor) -> Tensor:
 
 
 def _varying(variances: Tensor, largest: Tensor) -> Tensor:
-    """[t, 1, d] whether a column is not constant but for rounding of its largest values [t, 1, d]."""
-    rounding = (_ROUNDING * torch.finfo(variances.dtype).eps * largest).square()
-    return variances > rounding
+    """[t, 1, d] whether a column is not constant but for rounding.
+
+    That is rounding of its largest values [t, 1, d], or of usual columns from which its values were computed: a column
+    of an embedding that is zero but for rounding would have the largest weight.
+    """
+    usual = variances.median(-1, keepdim=True).values.sqrt()
+    rounding = _ROUNDING * torch.finfo(variances.dtype).eps * torch.maximum(largest.abs(), usual)
+    return variances > rounding.square()
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -155,8 +169,9 @@ class _Classes:
     """The classes of the examples, of which every so many are looked at."""
 
     labels: Tensor  # [t, s] of those that are looked at
-    counts: Tensor  # [t, k] of all
-    means: Tensor  # [t, k, d] of all
+    counted: Tensor  # [t, s] 1 for those that count, 0 for those that are held out
+    counts: Tensor  # [t, k] of all that count
+    means: Tensor  # [t, k, d] of all that count
 
     @staticmethod
     def of(rows: Tensor, labels: Tensor, n_classes: int, every: int) -> _Classes:
@@ -170,47 +185,81 @@ class _Classes:
         )
         sums, counts = class_sums(examples)
         means = sums / counts.clamp_min(1).unsqueeze(-1)
-        return _Classes(labels=labels[:, ::every], counts=counts, means=means)
+        some = labels[:, ::every]
+        return _Classes(labels=some, counted=torch.ones_like(some, dtype=rows.dtype), counts=counts, means=means)
+
+    def without(self, rows: Tensor, held_out: Tensor) -> _Classes:
+        """The same if some of the rows [t, s, d] are held out [t, s]."""
+        counted = 1 - held_out
+        members = one_hot(self.labels, self.counts.shape[1], rows.dtype) * counted.unsqueeze(-1)
+        counts = members.sum(1)
+        means = members.mT @ rows / counts.clamp_min(1).unsqueeze(-1)
+        return _Classes(labels=self.labels, counted=counted, counts=counts, means=means)
+
+    def every_other(self, rows: Tensor) -> Tensor:
+        """[t, s] 1 for every other example of each class, 0 for the rest.
+
+        Examples are taken by the length of their rows [t, s, d], so that their order does not matter.
+        """
+        by_length = rows.square().sum(-1).argsort(dim=1, stable=True)
+        labels = self.labels.gather(1, by_length)
+        by_class = labels.argsort(dim=1, stable=True)
+        order = by_length.gather(1, by_class)
+        sizes = one_hot(self.labels, self.counts.shape[1], torch.long).sum(1)
+        firsts = (sizes.cumsum(1) - sizes).gather(1, self.labels.gather(1, order))
+        places = torch.arange(rows.shape[1], device=rows.device) - firsts
+        return torch.zeros_like(self.counted).scatter_(1, order, places.remainder(2).to(rows))
 
     @property
-    def freedom(self) -> float:
-        """The degrees of freedom of the differences within classes."""
-        n_occupied = int((self.counts > 0).sum(-1).amax())
-        n_all = int(self.counts.sum(-1).amax())
-        return self.labels.shape[1] * (1 - n_occupied / n_all)
+    def freedom(self) -> Tensor:
+        """[t] the degrees of freedom of the differences within classes."""
+        n_occupied = (self.counts > 0).sum(-1)
+        n_all = self.counts.sum(-1)
+        return self.counted.sum(-1) * (1 - n_occupied / n_all.clamp_min(1))
 
 
-def _middle_and_weights(rows: Tensor, classes: _Classes) -> tuple[Tensor, Tensor]:
-    """m [t, 1, d] and 1/σ [t, 1, d], for rows [t, s, d]."""
+@dataclass(frozen=True, eq=False, kw_only=True)
+class _Scales:
+    """The middle m [t, 1, d] and the scales σ [t, 1, d] of columns."""
+
+    middle: Tensor
+    logs: Tensor  # [t, 1, 1] l
+    own: Tensor  # [t, 1, d] ln σ² − l for θ = 1
+    varies: Tensor  # [t, 1, d] whether a column is not constant
+    spread: Tensor  # [t, 1, 1] the variance of ln o
+
+    def weights(self, part: Tensor | float) -> Tensor:
+        """[t, 1, d] 1/σ for θ = ``part``, and 0 for constant columns."""
+        return (-0.5 * (self.logs + part * self.own)).exp() * self.varies
+
+
+def _middle_and_scales(rows: Tensor, classes: _Classes) -> _Scales:
+    """Those of the rows [t, s, d] that count."""
     occupied = (classes.counts > 0).to(rows)
     of_class = occupied
-    within = rows - rows_of(classes.means, classes.labels)
+    within = (rows - rows_of(classes.means, classes.labels)) * classes.counted.unsqueeze(-1)
     for _ in range(_ROUNDS):
         share = (of_class / of_class.sum(-1, keepdim=True)).unsqueeze(-1)
         middle = (share * classes.means).sum(1, keepdim=True)
-        weights = _reciprocal_scales(rows - middle, within, middle, of_class, classes)
-        squares = ((classes.means - middle) * weights).square().sum(-1)
+        scales = _scales(rows, within, middle, of_class, classes)
+        squares = ((classes.means - middle) * scales.weights(1.0)).square().sum(-1)
         typical = squares.where(occupied > 0, torch.nan).nanquantile(0.5, dim=-1, keepdim=True)
         of_class = occupied / (1 + squares / typical.clamp_min(torch.finfo(rows.dtype).tiny))
-    return middle, weights
+    return scales
 
 
-def _reciprocal_scales(
-    rows: Tensor,
-    within: Tensor,
-    middle: Tensor,
-    of_class: Tensor,
-    classes: _Classes,
-) -> Tensor:
-    """[t, 1, d] 1/σ of columns, and 0 for constant ones.
+def _scales(rows: Tensor, within: Tensor, middle: Tensor, of_class: Tensor, classes: _Classes) -> _Scales:
+    """The scales around a middle [t, 1, d].
 
-    ``rows`` [t, s, d] are relative to the middle [t, 1, d], and ``within`` to the means of their
-    classes, which have the weights ``of_class`` [t, k]."""
+    ``within`` [t, s, d] are the rows relative to the means of their classes, which have the weights ``of_class``
+    [t, k].
+    """
+    rows = rows - middle
     freedom = classes.freedom
-    weights = (of_class / classes.counts.clamp_min(1)).gather(1, classes.labels)
+    weights = (of_class / classes.counts.clamp_min(1)).gather(1, classes.labels) * classes.counted
     shares = (weights / weights.sum(-1, keepdim=True)).unsqueeze(1)
     overall = shares @ rows.square()
-    inside = within.square().sum(1, keepdim=True) / max(freedom, 1)
+    inside = within.square().sum(1, keepdim=True) / freedom.clamp_min(1).view(-1, 1, 1)
     varies = _varying(overall, middle)
     both = varies & (inside > _CONSTANT * overall)
     tiny = torch.finfo(rows.dtype).tiny
@@ -222,21 +271,67 @@ def _reciprocal_scales(
     kurtosis = shares @ rows.square().square() / overall.square().clamp_min(tiny)
     by_chance = _by_chance(_freedom(weights)) * ((kurtosis - 1) / 2).clamp_min(1)
     believed = _reliability(logs, varies, by_chance)
-    of_within = _by_chance(torch.full_like(weights[:, 0], max(freedom, 1)))
+    of_within = _by_chance(freedom.clamp_min(1))
     trusted = (1 - of_within / _variance(ratios, both).clamp_min(tiny)).clamp(0, 1)
-    trusted = trusted * ((number > 2) & (freedom > 0))
-    logs = mean_log + believed * (logs - mean_log) + trusted * (ratios - mean_ratio) * both
-    return (-0.5 * logs).exp() * varies
+    trusted = trusted * ((number > 2) & (freedom > 0).view(-1, 1, 1))
+    own = believed * (logs - mean_log) + trusted * (ratios - mean_ratio) * both
+    return _Scales(
+        middle=middle,
+        logs=mean_log,
+        own=own,
+        varies=varies,
+        spread=_variance(logs, varies),
+    )
+
+
+def _part_of_own_scales(
+    rows: Tensor, classes: _Classes, spread: Tensor, constants: Constants
+) -> Tensor:
+    """[t, 1, 1] θ, from rows [t, s, d]; 1 where no class has two examples.
+
+    ``spread`` [t, 1, 1] is the variance of ln o.
+    """
+    every_other = classes.every_other(rows)
+    parts = rows.new_tensor(_OWN_SCALES)
+    if not bool(every_other.any()):
+        return torch.ones_like(rows[:, :1, :1])
+    losses = rows.new_zeros(len(rows), len(parts))
+    for held_out in (every_other, 1 - every_other):
+        rest = classes.without(rows, held_out)
+        scales = _middle_and_scales(rows, rest)
+        for at, part in enumerate(_OWN_SCALES):
+            weights = scales.weights(part)
+            scaled = (rows - scales.middle) * weights
+            columns = _effective_columns(scaled, (weights > 0).sum((1, 2)))
+            placed = _shortened(scaled, columns, columns / (columns + constants.few_columns))
+            losses[:, at] += _held_out_loss(placed, rest)
+    losses = losses.nan_to_num(0.0)  # a half without two classes says nothing
+    prior = spread.view(-1, 1) * parts
+    return ((prior - losses).softmax(-1) * parts).sum(-1).view(-1, 1, 1)
+
+
+def _held_out_loss(placed: Tensor, classes: _Classes) -> Tensor:
+    """[t] the cross-entropy of held-out rows, classified by the nearest mean of the others, with the best precision."""
+    tiny = torch.finfo(placed.dtype).tiny
+    members = one_hot(classes.labels, classes.counts.shape[1], placed.dtype) * classes.counted.unsqueeze(-1)
+    means = members.mT @ placed / classes.counts.clamp_min(1).unsqueeze(-1)
+    distances = squared_distances(placed, means)
+    absent = (classes.counts == 0).unsqueeze(1)
+    own = distances.gather(-1, classes.labels.unsqueeze(-1)).squeeze(-1)
+    usable = (1 - classes.counted) * (classes.counts.gather(1, classes.labels) > 0)
+    typical = (own * usable).sum(-1) / usable.sum(-1).clamp_min(1)
+    best = torch.full_like(typical, torch.inf)
+    for log_precision in torch.linspace(*_LOG_PRECISIONS).tolist():
+        precision = (exp(log_precision) / typical.clamp_min(tiny)).view(-1, 1, 1)
+        scores = (distances * (-0.5 * precision)).masked_fill(absent, -torch.inf)
+        entropy = scores.logsumexp(-1) + 0.5 * precision.squeeze(-1) * own
+        best = torch.minimum(best, (entropy * usable).sum(-1))
+    return best
 
 
 def _reliability(logs: Tensor, which: Tensor, by_chance: Tensor) -> Tensor:
-    """[t, 1, d] κ, for logarithms of variances [t, 1, d] that differ ``by_chance`` [t, 1, d] at
-    least.
-    """
-    mean_chance = (by_chance * which).sum(
-        -1,
-        keepdim=True,
-    ) / which.sum(-1, keepdim=True).clamp_min(1)
+    """[t, 1, d] κ, for logarithms of variances [t, 1, d] that differ ``by_chance`` [t, 1, d] at least."""
+    mean_chance = (by_chance * which).sum(-1, keepdim=True) / which.sum(-1, keepdim=True).clamp_min(1)
     real = (_variance(logs, which) - mean_chance).clamp_min(0)
     return real / (real + by_chance)
 
@@ -254,9 +349,7 @@ def _by_chance(freedom: Tensor) -> Tensor:
 
 
 def _freedom(weights: Tensor) -> Tensor:
-    """[t] one less than as many samples as would be as informative as those with weights [t, s], if
-    all were equal.
-    """
+    """[t] one less than as many samples as would be as informative as those with weights [t, s], if all were equal."""
     informative = weights.sum(-1).square() / weights.square().sum(-1)
     return (informative - 1).clamp_min(0.5)
 

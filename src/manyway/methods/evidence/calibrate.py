@@ -25,6 +25,7 @@ from manyway.methods.calibration import (
 )
 from manyway.methods.calibration import calibrate as calibrate_distances
 from manyway.methods.calibration.scaling import QUERY_DEPENDENT
+from manyway.methods.evidence.adapt import Shift
 from manyway.methods.evidence.blocks import InBlocks
 from manyway.methods.evidence.copies import distinct
 from manyway.methods.evidence.likelihood import Distances, query_weights
@@ -45,6 +46,9 @@ class CalibratedBatch:
     learned: Mapping[str, Tensor] = field(default_factory=dict)
     # Makes prototypes [t, k, d] of examples and queries; None where queries are not in memory.
     make_prototypes: Callable[[], Tensor] | None = None
+    # Of the features; None where another scale was asked for, or queries cannot be moved.
+    representation: Representation | None = None
+    shift: Shift | None = None  # by which the queries were moved back; None where they were not
 
 
 def calibrate(
@@ -78,6 +82,8 @@ def calibrate(
     representation = representation_of(learned.scaling)
     if representation is not None:
         told |= representation.learned
+    if learned.shift is not None:
+        told |= learned.shift.learned
     if tasks.pile is not None:
         pile = learned.placed_pile(tasks.pile)
         in_blocks = InBlocks(pile, tasks, likelihood, parameters)
@@ -86,6 +92,7 @@ def calibrate(
             parameters=parameters,
             one_shot=learned.one_shot,
             learned=told,
+            representation=learned.movable,
         )
     assert placed.rows is not None
     in_memory = InMemory(placed.rows, tasks, likelihood, parameters)
@@ -95,6 +102,8 @@ def calibrate(
         one_shot=learned.one_shot,
         learned=told,
         make_prototypes=lambda: learned.prototypes(tasks, in_memory),
+        representation=learned.movable,
+        shift=learned.shift,
     )
 
 
@@ -117,6 +126,16 @@ class Learned:
     scaling: Scaling | Representation  # of the queries
     calibration: Calibration
     one_shot: bool  # whether no class had two samples
+
+    @property
+    def movable(self) -> Representation | None:
+        """The representation, where queries can be moved before they are placed."""
+        return representation_of(self.scaling)
+
+    @property
+    def shift(self) -> Shift | None:
+        """By which queries that are placed already were moved back."""
+        return None
 
     @property
     def precision(self) -> Tensor:
@@ -153,6 +172,15 @@ class LearnedBatch(Learned):
     """What is learned from the support, and the queries of one batch, which are placed already."""
 
     placed: Tensor  # [1, q, d]
+    found_shift: Shift | None = None
+
+    @property
+    def movable(self) -> Representation | None:
+        return None
+
+    @property
+    def shift(self) -> Shift | None:
+        return self.found_shift
 
     def place(self, tasks: Tasks) -> Tensor | None:
         return self.placed

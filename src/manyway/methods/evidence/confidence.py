@@ -84,6 +84,8 @@ def confidence(batch: CalibratedBatch, grouped: Grouped) -> Probabilities:
         power = calibration.power * of_pairs
     else:
         power = calibration.power / distance_ratio(grouped.groups.lengths, calibration)
+        if batch.shift is not None:
+            power = power * batch.shift.power(grouped.groups.presence.masses).to(power)
     return replace(plain, power=power.view(-1, 1, 1))
 
 

@@ -67,6 +67,9 @@ def count(batch: CalibratedBatch, findings: Findings) -> Solution:
     if findings.unknown is not None:
         unknown_groups = group_unknown(queries, findings.unknown, findings.probabilities)
         medoids = unknown_groups.medoids
+    moved_by = None
+    if batch.shift is not None:
+        moved_by = batch.shift.vector
     answer = Answer(probabilities=findings.probabilities, unknown_groups=unknown_groups)
     answers = queries.answers(answer, partial(review_answers, schedule=schedule))
     return Solution(
@@ -88,6 +91,7 @@ def count(batch: CalibratedBatch, findings: Findings) -> Solution:
         unknown_medoids=medoids,
         learned=batch.learned,
         counting=schedule,
+        moved_by=moved_by,
     )
 
 

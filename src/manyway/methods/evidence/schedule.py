@@ -85,6 +85,10 @@ class Schedule(ScoreConstants, Counting, Constants):
     # can have fragments.
     most_groups_with_fragments: float = 6.0
 
+    # ε: the probability that the queries of a batch differ from the examples, all in the same way;
+    # see `adapt`.
+    shift_prior: float = 0.05
+
     # Two queries are near-copies where their squared distance is below this part of that of two
     # samples of a class. Its root is 0.22: of a burst of pictures that differ by a few pixels,
     # light and noise, the median is 0.17; of pictures of one class, 0 to 5 % have another so near.
@@ -171,6 +175,7 @@ class Parameters:
     group_posterior: bool = True
     merge_groups: bool = True
     open_set: bool = False
+    adapt: Literal["auto"] | bool = "auto"
     max_iter: int = 50
     tol: float = 1e-2
     scale: str | None = "auto"

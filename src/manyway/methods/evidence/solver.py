@@ -38,6 +38,14 @@ from torch import Tensor
 from manyway.core import Solution, Sums, Tasks
 from manyway.core.arguments import checks_arguments
 from manyway.errors import InputError
+from manyway.methods.evidence.adapt import (
+    Moved,
+    Shift,
+    find_shift,
+    is_notable,
+    replaced,
+    with_queries,
+)
 from manyway.methods.evidence.calibrate import (
     CalibratedBatch,
     Learned,
@@ -47,15 +55,16 @@ from manyway.methods.evidence.calibrate import (
     learn_before,
 )
 from manyway.methods.evidence.confidence import confidence
+from manyway.methods.evidence.copies import distinct
 from manyway.methods.evidence.count import Findings, count
 from manyway.methods.evidence.group import group
 from manyway.methods.evidence.judge import judge
 from manyway.methods.evidence.likelihood import GivenLikelihood
 from manyway.methods.evidence.names import equal_proportions, log_probability
-from manyway.methods.evidence.queries import InMemory, Part
+from manyway.methods.evidence.queries import BatchQueries, InMemory, Part
 from manyway.methods.evidence.schedule import Parameters
 from manyway.methods.evidence.search import search
-from manyway.methods.evidence.streams import in_streams, next_batch
+from manyway.methods.evidence.streams import Labelling, in_streams, next_batch, select_rows
 from manyway.methods.scores.search import Limits
 from manyway.methods.scores.solver import Options, label_scores
 
@@ -74,6 +83,7 @@ def evidence(
     group_posterior: bool = True,
     merge_groups: bool = True,
     open_set: bool = False,
+    adapt: Literal["auto"] | bool = "auto",
     max_iter: int = 50,
     tol: float = 1e-2,
     scale: str | None = "auto",
@@ -135,6 +145,11 @@ def evidence(
         Whether queries may be unknown: of none of the classes. The solution then has ``unknown``,
         the probability of that, and class probabilities sum to 1 − ``unknown``. It is calibrated on
         the support, by leaving classes out.
+    adapt : {"auto", True, False}, default="auto"
+        Whether queries may differ from the examples, all in the same way, as another camera makes
+        them. They are then moved back. "auto": where the first answer gives a reason to look for
+        it; True: it is always looked for. Not with one example per class, nor with ``open_set``.
+        See ``manyway.methods.evidence.adapt``.
     max_iter : int, default=50
         The largest number of iterations. Updates of the annealing come before them.
     tol : float, default=0.01
@@ -178,12 +193,15 @@ def evidence(
     """
     parameters = Parameters.of(locals())
     solve = partial(label, parameters=parameters, with_objective=with_objective)
+    as_it_is = replace(parameters, adapt=False)
+    together = partial(label, parameters=as_it_is, with_objective=with_objective)
+    labelling = Labelling(alone=solve, together=together)
     if carry and tasks.n_batches > 1:
         if prepared is None:
             prepared = learn_before(tasks[:: tasks.n_batches], parameters)
-        return in_streams(tasks, solve, parameters, prepared)
+        return in_streams(tasks, labelling, parameters, prepared)
     if tasks.earlier is not None:
-        return next_batch(tasks, solve, parameters, prepared)
+        return next_batch(tasks, labelling, parameters, prepared)
     return solve(tasks, prepared)
 
 
@@ -216,7 +234,16 @@ def label(
     if prepared is None and not tasks.n_support:
         proportions = first_proportions(replace(tasks, known=None), parameters)
     batch = calibrate(tasks, parameters, prepared, proportions)
-    return answer(batch, with_objective=with_objective)
+    alone = answer(batch, with_objective=with_objective)
+    rows = _notable(tasks, batch)
+    if not len(rows):
+        return alone
+    if len(rows) == len(alone.n_iter):
+        moved = _moved_back(tasks, batch, prepared)
+        return answer(moved, with_objective=with_objective)
+    some = replace(batch, representation=select_rows(batch.representation, rows))
+    moved = _moved_back(tasks[rows], some, select_rows(prepared, rows))
+    return replaced(alone, rows, answer(moved, with_objective=with_objective))
 
 
 def answer(batch: CalibratedBatch, *, with_objective: bool = False) -> Solution:
@@ -244,6 +271,45 @@ def answer(batch: CalibratedBatch, *, with_objective: bool = False) -> Solution:
         probabilities=probabilities,
     )
     return count(batch, findings)
+
+
+def _notable(tasks: Tasks, batch: CalibratedBatch) -> Tensor:
+    """[m] the tasks in which a shift is looked for, after their first answer; see ``adapt``."""
+    parameters = batch.parameters
+    none = torch.zeros(0, dtype=torch.long)
+    calibration = batch.queries.likelihood.calibration
+    if calibration is None or batch.representation is None:
+        return none
+    given = parameters.precision is not None or tasks.class_table is not None
+    if parameters.adapt is False or parameters.open_set or batch.one_shot or given:
+        return none
+    if parameters.adapt is True:
+        return torch.arange(len(tasks))
+    return is_notable(batch.queries, calibration).nonzero().squeeze(1)
+
+
+def _find_shift(tasks: Tasks, batch: CalibratedBatch, prepared: Learned | None) -> Shift:
+    """The shift of tasks, whose queries as they are make up ``batch``.
+
+    ``prepared`` is what was learned from their support before.
+    """
+    parameters = batch.parameters
+    assert batch.representation is not None
+    tasks = distinct(tasks, parameters.constants)
+
+    def assign(changed: Tasks, same_support: bool) -> BatchQueries:
+        assigned = calibrate(changed, parameters, prepared if same_support else None)
+        search(assigned, None)
+        return assigned.queries
+
+    return find_shift(tasks, batch.representation, assign, parameters.constants.shift_prior)
+
+
+def _moved_back(tasks: Tasks, batch: CalibratedBatch, prepared: Learned | None) -> CalibratedBatch:
+    """The batch with queries that are moved back by the shift that is found."""
+    shift = _find_shift(tasks, batch, prepared)
+    moved = calibrate(with_queries(tasks, Moved(shift.vector)), batch.parameters, prepared)
+    return replace(moved, shift=shift, learned={**moved.learned, **shift.learned})
 
 
 def _options_of_scores(parameters: Parameters, with_objective: bool) -> Options:
@@ -296,6 +362,12 @@ def place_once(tasks: Tasks, open_set: bool = False) -> LearnedBatch:
     proportions = None
     if not tasks.n_support:
         proportions = first_proportions(replace(tasks, known=None), parameters)
+    batch = calibrate(tasks, parameters, proportions=proportions)
+    answer(batch)
+    shift = None
+    if len(_notable(tasks, batch)):
+        shift = _find_shift(tasks, batch, None)
+        tasks = with_queries(tasks, Moved(shift.vector))
     placed = learn_and_place(tasks, parameters, proportions)
     learned = placed.learned
     assert placed.rows is not None
@@ -305,6 +377,7 @@ def place_once(tasks: Tasks, open_set: bool = False) -> LearnedBatch:
         calibration=learned.calibration,
         one_shot=learned.one_shot,
         placed=placed.rows,
+        found_shift=shift,
     )
 
 

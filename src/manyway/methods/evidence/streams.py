@@ -35,6 +35,7 @@ import torch
 from torch import Tensor
 
 from manyway.core import Answered, Joined, Solution, Tally, Tasks, mapped, tally
+from manyway.methods.evidence.adapt import Moved, with_queries
 from manyway.methods.evidence.prior import Presence, remainders
 from manyway.methods.evidence.schedule import Parameters
 
@@ -44,6 +45,16 @@ from manyway.methods.evidence.schedule import Parameters
 MOST_ITEMS = 1024
 
 Solve = Callable[[Tasks, Any], Solution]  # (tasks, what was learned from their support) -> answers
+
+
+@dataclass(frozen=True, kw_only=True)
+class Labelling:
+    """How batches are labelled."""
+
+    alone: Solve  # a new batch, whose queries may be moved back (``adapt``)
+    together: Solve  # some batches of a run, each of which was moved back by its own shift
+
+
 _OF_UNKNOWN = ("unknown", "unknown_groups", "unknown_medoids")  # with ``open_set``
 _ANSWERS = ("probabilities", "n_iter", "converged")
 # What a solution makes on request, and the argument of its constructor that makes it.
@@ -191,7 +202,9 @@ class _Joint(NamedTuple):
     solution: Solution  # for all batches of the run
 
 
-def next_batch(tasks: Tasks, solve: Solve, parameters: Parameters, learned: Any) -> Solution:
+def next_batch(
+    tasks: Tasks, labelling: Labelling, parameters: Parameters, learned: Any
+) -> Solution:
     """Label the next batch of each of t streams, and remember it.
 
     Parameters
@@ -199,8 +212,7 @@ def next_batch(tasks: Tasks, solve: Solve, parameters: Parameters, learned: Any)
     tasks : Tasks
         The next batch of each stream. ``earlier`` is what the batch before left in
         ``Solution.memory``, or () where this one is the first.
-    solve : callable
-        Solves tasks alone.
+    labelling : Labelling
     parameters : Parameters
     learned : object
         What was learned from the support of these tasks, or None.
@@ -215,18 +227,20 @@ def next_batch(tasks: Tasks, solve: Solve, parameters: Parameters, learned: Any)
     tasks = replace(tasks, earlier=None, stream=None)
     if tasks.pile is not None:
         if tasks.n_query > MOST_ITEMS:  # enough for itself, and too much to remember
-            solution = solve(tasks, learned)
+            solution = labelling.alone(tasks, learned)
             solution.memory = StreamMemory.empty(tasks)
             return solution
         whole, _ = tasks.pile.each(lambda rows, memory: (Joined((rows,)), None))
         tasks = replace(tasks, query_table=whole.values[0], pile=None)
-    alone = solve(tasks, learned)
+    alone = labelling.alone(tasks, learned)
+    if alone.moved_by is not None:
+        tasks = with_queries(tasks, Moved(alone.moved_by))
     remembered = memory.after(alone, tasks.query, tasks.known_labels, parameters)
     earlier = remembered.earlier(memory, parameters.constants.doubt)
     parts = []
     for n_earlier in sorted(set(earlier.tolist()) - {0}):
         rows = (earlier == n_earlier).nonzero().squeeze(1)
-        found = solve(_run(tasks, memory, n_earlier, rows), select_rows(learned, rows))
+        found = labelling.together(_run(tasks, memory, n_earlier, rows), select_rows(learned, rows))
         answers = _first(found, tasks.n_query)
         # Copies in the batch, or of earlier items.
         answers["copies"] = torch.maximum(alone.copies[rows], found.copies)
@@ -250,7 +264,9 @@ def _run(tasks: Tasks, memory: StreamMemory, n_earlier: int, rows: Tensor) -> Ta
     return replace(run, known=None).with_known(torch.cat([one[rows] for one in labels], 1))
 
 
-def in_streams(tasks: Tasks, solve: Solve, parameters: Parameters, learned: Any) -> Solution:
+def in_streams(
+    tasks: Tasks, labelling: Labelling, parameters: Parameters, learned: Any
+) -> Solution:
     """The batches of some streams, one after another; streams are solved together. See
     ``next_batch``.
 
@@ -261,7 +277,7 @@ def in_streams(tasks: Tasks, solve: Solve, parameters: Parameters, learned: Any)
     found = []
     for place in range(n_batches):
         batch = replace(tasks[place::n_batches], earlier=memory)
-        solution = next_batch(batch.with_known(batch.known), solve, parameters, learned)
+        solution = next_batch(batch.with_known(batch.known), labelling, parameters, learned)
         # Functions that compute further results on request would keep the queries of all batches in
         # memory.
         found.append(_plain(solution))

@@ -1,0 +1,307 @@
+"""Adapt: queries that differ from the examples, all in the same way, as another camera or laboratory makes them.
+
+A query of class k is x = w_k + noise + b. The shift b is common to a batch, and usually it is nothing:
+
+    b = 0 with the probability 1 − ε,        b ~ N(0, v) otherwise,        in units of the scales of columns.
+
+Given the proportions π of the classes, the mean residual b̂ = x̄ − Σ_k π_k w_k estimates b. Without a shift,
+‖b̂‖² is c = S (1/|Q| + Σ_k π_k²/n_k) on average, for the within-class scatter S: by the noise of |Q| queries,
+and by the errors of the prototypes of those classes that occur. F = ‖b̂‖²/c then is a mean of N squares, where
+N is the effective number of columns. With v = ‖b̂‖² − c, its best value,
+
+    ln odds(shift) = ln ε/(1 − ε) + ln(1 − 1/N) + ½ N (F − 1 − ln F),        E b = P(shift) (1 − 1/F) b̂,
+
+where 1 − 1/N says that one column alone cannot tell a shift from another class.
+
+The metric multiplies exactly the directions in which examples agree, so that a small shift can spoil the labels,
+and with them π. So three further answers are made:
+
+1. the one direction x̄ − w̄ in which the means of queries and of prototypes differ is dropped from both; what
+   is left of a shift is small, and the labels are nearly right;
+2. the queries are moved back by b̂ of these labels;
+3. they are moved back by E b, with b̂ of the second labels.
+
+**What a shift does not explain.** Noise, or pictures that have lost their colour, are no shift, but spoil labels
+and so make F large. Let r be the mean squared distance of queries from their prototypes after the move, relative
+to that of left-out examples. Of all by which queries differ from examples the shift explains the part
+
+    e = s² / (s² + max(0, r − 1)),        s² = ‖b̂‖²/S,
+
+and F e takes the place of F. What is left of r lowers the claims (see ``confidence``).
+
+**What cannot be known.** Where few classes occur, the shift is made of their own residuals: with one class, any
+class is as good, by a shift of its own. Each of N classes has a part of 1/N in b̂, so that its distance from its
+prototype is too short by that part. The final probabilities have the power 1 − P(shift) (1 − (1 − 1/(N + ½))²).
+
+The further answers are made where the first one gives a reason: F, in the metric, or r is above what batches
+without a shift have. These two limits save time. Of 319 shifted batches whose labels a shift had spoiled they
+miss one.
+
+With one example per class S is a guess, and where queries may be unknown, a shift and unknown queries look
+alike: there is no adapting.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from functools import partial
+from math import log
+
+import torch
+from torch import Tensor
+
+from manyway.core import Solution, Sums, Tasks, class_sums, effective_number
+from manyway.methods.calibration import Calibration, Representation
+from manyway.methods.evidence.queries import BatchQueries, Part
+
+# A reason to look for a shift: F, or the mean squared residual relative to that of left-out examples.
+_NOTABLE_RATIO = 1.5
+_NOTABLE_RESIDUAL = 1.05
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Shift:
+    """What was found about the shift of t batches."""
+
+    vector: Tensor  # [t, 1, d] E b: by which queries were moved back
+    size: Tensor  # [t] s, the length of b̂ in within-class scatters
+    probability: Tensor  # [t] P(shift)
+
+    def power(self, masses: Tensor) -> Tensor:
+        """[t] the power of final probabilities, for the expected class counts [t, k]."""
+        own_part = 1 / (effective_number(masses) + 0.5)
+        return 1 - self.probability * (1 - (1 - own_part).square())
+
+    @property
+    def learned(self) -> dict[str, Tensor]:
+        """What is worth telling, a number per task [t] each."""
+        return {"shift": self.size * self.probability, "shift_probability": self.probability}
+
+
+@dataclass(frozen=True, eq=False)
+class Moved:
+    """Rows [t, n, d] that are moved back by a vector [t, 1, d]."""
+
+    vector: Tensor
+
+    def __call__(self, rows: Tensor) -> Tensor:
+        return rows - self.vector
+
+
+@dataclass(frozen=True, eq=False)
+class Flattened:
+    """Rows [t, n, d] without one direction [t, 1, d]: x − δ (a·x) with a·δ = 1."""
+
+    direction: Tensor
+    measure: Tensor  # [t, 1, d] a
+
+    def __call__(self, rows: Tensor) -> Tensor:
+        return rows - (rows * self.measure).sum(-1, keepdim=True) * self.direction
+
+
+def with_queries(tasks: Tasks, change: Moved | Flattened) -> Tasks:
+    """The tasks with changed queries, in memory or when they are read."""
+    if tasks.pile is not None:
+        return replace(tasks, pile=tasks.pile.then(change))
+    if tasks.factor is not None or tasks.centre is not None:
+        return tasks.with_rows(tasks.support, change(tasks.query))
+    return replace(tasks, query_table=change(tasks.query), query_index=None)
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Comparison:
+    """The examples and the queries of t batches, as far as a shift is concerned."""
+
+    tasks: Tasks
+    weights: Tensor  # [t, 1, d] 1/σ of the columns
+    columns: Tensor  # [t] N
+    means: Tensor  # [t, k, d] class means w
+    counts: Tensor  # [t, k]
+    scatter: Tensor  # [t] S
+    query_mean: Tensor  # [t, 1, d] x̄
+
+    @staticmethod
+    def of(tasks: Tasks, representation: Representation) -> Comparison:
+        sums, counts = class_sums(tasks)
+        means = sums / counts.clamp_min(1).unsqueeze(-1)
+        labels = tasks.support_labels.unsqueeze(-1).expand(-1, -1, means.shape[-1])
+        residuals = (tasks.support - means.gather(1, labels)) * representation.weights
+        freedom = tasks.n_support - (counts > 0).sum(-1)
+        tiny = torch.finfo(means.dtype).tiny
+        if tasks.pile is not None:
+            query_mean = tasks.pile.extent().mean
+        else:
+            query_mean = tasks.query.mean(1, keepdim=True)
+        return Comparison(
+            tasks=tasks,
+            weights=representation.weights,
+            columns=representation.columns.flatten(),
+            means=means,
+            counts=counts,
+            scatter=(residuals.square().sum((1, 2)) / freedom.clamp_min(1)).clamp_min(tiny),
+            query_mean=query_mean,
+        )
+
+    def flattened(self) -> Tasks:
+        """The tasks without the direction in which the means of queries and of classes differ."""
+        occupied = (self.counts > 0).to(self.means).unsqueeze(-1)
+        middle = (self.means * occupied).sum(1, keepdim=True) / occupied.sum(1, keepdim=True)
+        direction = self.query_mean - middle
+        measure = direction * self.weights.square()
+        tiny = torch.finfo(measure.dtype).tiny
+        measure = measure / (measure * direction).sum(-1, keepdim=True).clamp_min(tiny)
+        change = Flattened(direction, measure)
+        tasks = with_queries(self.tasks, change)
+        base_mean = tasks.base_mean
+        if base_mean is not None:
+            base_mean = change(base_mean)
+        query = tasks.query_table if tasks.pile is not None else tasks.query
+        return tasks.with_rows(change(tasks.support), query, base_mean=base_mean)
+
+    def shift(self, proportions: Tensor, residual: Tensor, shift_prior: float) -> Shift:
+        """The shift, given the proportions [t, k] of classes and r [t] of the queries that were moved back."""
+        found = self.query_mean - proportions.unsqueeze(1) @ self.means
+        squares = (found * self.weights).square().sum((1, 2))
+        by_chance = 1 / self.tasks.n_query + (proportions.square() / self.counts.clamp_min(1)).sum(-1)
+        size = squares / self.scatter
+        explained = size / (size + (residual - 1).clamp_min(0)).clamp_min(torch.finfo(size.dtype).tiny)
+        ratio = (size / by_chance * explained).clamp_min(1)
+        # One of N columns was dropped to find it, so that one column cannot tell a shift.
+        prior = log(shift_prior / (1 - shift_prior)) + (1 - 1 / self.columns).log()
+        log_odds = prior + 0.5 * self.columns * (ratio - 1 - ratio.log())
+        probability = (log_odds.sigmoid() * (ratio > 1)).nan_to_num()  # examples may hardly differ
+        part = probability * (1 - 1 / ratio.nan_to_num(1.0))
+        vector = (found * part.view(-1, 1, 1)).nan_to_num()
+        return Shift(vector=vector, size=size.nan_to_num().sqrt(), probability=probability)
+
+    def whole(self, proportions: Tensor) -> Moved:
+        """The move by b̂, given the proportions [t, k] of classes."""
+        return Moved(self.query_mean - proportions.unsqueeze(1) @ self.means)
+
+
+# From tasks to their queries, with the assignments of a search; ``Learned`` of the same support may be used.
+Assign = Callable[[Tasks, bool], BatchQueries]
+
+
+def find_shift(tasks: Tasks, representation: Representation, assign: Assign, shift_prior: float) -> Shift:
+    """The shift of each batch; the module says how.
+
+    Parameters
+    ----------
+    tasks : Tasks
+    representation : Representation
+        Of their features.
+    assign : callable
+        Assigns the queries of tasks to classes. The second argument says whether the support is that of ``tasks``.
+    shift_prior : float
+        ε
+
+    Returns
+    -------
+    Shift
+    """
+    comparison = Comparison.of(tasks, representation)
+    nearly = assign(comparison.flattened(), False)
+    moved = with_queries(tasks, comparison.whole(proportions_of(nearly)))
+    second = assign(moved, True)
+    calibration = second.likelihood.calibration
+    assert calibration is not None
+    residual = residuals(second, calibration).squared
+    return comparison.shift(proportions_of(second), residual, shift_prior)
+
+
+def is_notable(queries: BatchQueries, calibration: Calibration) -> Tensor:
+    """[t] whether the last answers give a reason to look for a shift."""
+    found = residuals(queries, calibration)
+    proportions = proportions_of(queries)
+    offsets = calibration.offsets / calibration.trust.unsqueeze(-1)
+    distance = found.mean - (proportions.unsqueeze(1) @ offsets).squeeze(1)
+    by_chance = 1 / queries.n_query + (proportions.square() / calibration.examples.clamp_min(1)).sum(-1)
+    scatter = calibration.scatter.clamp_min(torch.finfo(distance.dtype).tiny)
+    ratio = distance.square().sum(-1) / (scatter * by_chance)
+    return (ratio > _NOTABLE_RATIO) | (found.squared > _NOTABLE_RESIDUAL)
+
+
+def proportions_of(queries: BatchQueries) -> Tensor:
+    """[t, k] the proportions of classes by the last assignments."""
+    masses = queries.presence.masses
+    return (masses / masses.sum(-1, keepdim=True)).to(queries.likelihood.counts)
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Residuals:
+    """Where queries lie, beside the prototypes of their classes."""
+
+    mean: Tensor  # [t, d] of placed queries
+    squared: Tensor  # [t] r: the mean squared distance from the prototype, relative to left-out examples
+
+
+def residuals(queries: BatchQueries, calibration: Calibration) -> Residuals:
+    """Those of the last assignments, in one pass over the queries."""
+    total, squared = queries.each(partial(_sum_residuals, calibration)).values
+    like = calibration.scatter
+    return Residuals(mean=(total / queries.n_query).to(like), squared=(squared / queries.n_query).to(like))
+
+
+def _sum_residuals(calibration: Calibration, part: Part) -> Sums:
+    """The work that sums placed queries [t, d], and their squared distances [t] relative to left-out examples."""
+    unit = (calibration.precision * calibration.scatter).clamp_min(torch.finfo(part.placed.dtype).tiny)
+    distances = part.log_likelihood * (-2 / unit).view(-1, 1, 1)
+    errors = (1 / calibration.counts).unsqueeze(1)
+    expected = (part.u * (distances + errors) / (1 + errors)).sum((1, 2), dtype=torch.float64)
+    return Sums((part.placed.sum(1, dtype=torch.float64), expected))
+
+
+def replaced(alone: Solution, rows: Tensor, found: Solution) -> Solution:
+    """The solution ``alone`` of t tasks, with another one for some of them.
+
+    Parameters
+    ----------
+    alone : Solution
+    rows : Tensor of shape [m]
+        Which tasks.
+    found : Solution
+        Of m tasks.
+
+    Returns
+    -------
+    Solution
+        What is made on request still is.
+    """
+
+    def both(name: str) -> Tensor:
+        values: Tensor = getattr(alone, name)
+        return values.index_copy(0, rows, getattr(found, name).to(values))
+
+    objective = None
+    if alone.objective is not None and found.objective is not None:
+        objective = _longer(alone.objective, found.objective.shape[1])
+        objective = objective.index_copy(0, rows, _longer(found.objective, objective.shape[1]))
+    learned = {}
+    for name, values in found.learned.items():
+        before = alone.learned.get(name, torch.zeros_like(values[:1]))
+        learned[name] = before.expand(len(alone.n_iter)).index_copy(0, rows, values.expand(len(rows)))
+    moved_by = None
+    if found.moved_by is not None:
+        shape = (len(alone.n_iter), *found.moved_by.shape[1:])
+        moved_by = found.moved_by.new_zeros(shape).index_copy(0, rows, found.moved_by)
+    return Solution(
+        both("probabilities"),
+        both("n_iter"),
+        both("converged"),
+        make_prototypes=partial(both, "prototypes"),
+        make_presence=partial(both, "independent_presence"),
+        make_review_scores=partial(both, "review_scores"),
+        make_copies=partial(both, "copies"),
+        objective=objective,
+        learned=learned,
+        counting=alone.counting,
+        moved_by=moved_by,
+    )
+
+
+def _longer(objective: Tensor, length: int) -> Tensor:
+    """[t, i] the objective with its last value repeated to this length, at least."""
+    missing = max(0, length - objective.shape[1])
+    return torch.cat([objective, objective[:, -1:].expand(-1, missing)], 1)
