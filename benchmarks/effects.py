@@ -139,6 +139,15 @@ def copied(tasks: Tasks) -> Tasks:
     return replace(tasks, query_index=index, query_labels=labels)
 
 
+def shifted(tasks: Tasks) -> Tasks:
+    """All queries moved by half of the within-class scatter, in one random direction per task."""
+    labels = tasks.support_labels[0]
+    within = torch.stack([tasks.support[:, labels == k].var(1).sum(-1) for k in range(tasks.n_classes)], 1)
+    directions = torch.randn(len(tasks), 1, tasks.n_features, generator=torch.Generator().manual_seed(SEED))
+    directions = torch.nn.functional.normalize(directions.to(tasks.query), dim=-1)
+    return tasks.with_rows(tasks.support, tasks.query + 0.5 * within.mean(1).sqrt().view(-1, 1, 1) * directions)
+
+
 def with_list(tasks: Tasks) -> Tasks:
     """Scores, and a list of the classes that occur."""
     listed = torch.zeros(tasks.n_classes, device=tasks.query_table.device)
@@ -185,6 +194,7 @@ SITUATIONS: Mapping[str, tuple[str, Situation]] = {
         "name|most_name",
         Situation({"shots": 2}, features=named, asked=half_without_examples),
     ),
+    "shifted queries": ("shift", Situation({}, asked=shifted)),
     "stream": ("doubt", Situation({"n_query": 15, "n_batches": 6, "gamma": 0.5}, {"carry": True})),
     "scores": ("scores", Situation({}, asked=scored)),
     "scores, 20 classes": ("scores", Situation({"k_eff": 20}, asked=scored)),

@@ -14,11 +14,13 @@ DOUBLED = {
     },
     f"{CALIBRATION}.representation": {
         "_MOST_ROWS": 1024, "_MOST_COMPARED": 256, "_ROUNDS": 6, "_ROUNDING": 8, "_CONSTANT": 2e-10,
+        "_LOG_PRECISIONS": (-2.0, 12.0, 57),
     },
     f"{CALIBRATION}.temperature_scaling": {"_NEWTON_STEPS": 16, "_SMALLEST_SCALE": 0.2},
     f"{CALIBRATION}.tuning": {
         "_POWER_STEPS": 6, "_MOST_SAMPLES": 1024, "_MOST_LEVERAGE": 0.95, "_SHORTEST": 2e-30, "_LEAST_STEEPNESS": 0.02,
     },
+    f"{EVIDENCE}.adapt": {"_ROUNDS": 6},
     f"{EVIDENCE}.blocks": {
         "_MOST_REMEMBERED": 1 << 25, "_REMEMBER_FOR_COST": 2e-4, "_REMEMBER": 2e-3, "_REMEMBER_IN_ANNEALING": 4e-2,
         "_MOST_LOG_ABSENT": 20.0, "_ALMOST_EMPTY": 2e-3, "_FEW": 0.2, "_STEADY": 2e-5, "_MIN_IDLE": 64,

@@ -31,7 +31,8 @@ and F e takes the place of F. What is left of r lowers the claims (see ``confide
 
 **What cannot be known.** Where few classes occur, the shift is made of their own residuals: with one class, any
 class is as good, by a shift of its own. Each of N classes has a part of 1/N in b̂, so that its distance from its
-prototype is too short by that part. The final probabilities have the power 1 − P(shift) (1 − (1 − 1/(N + ½))²).
+prototype is too short by that part. The final probabilities have the power 1 − P(shift) (1 − (1 − 1/(N + ½))²),
+and queries are moved back with F (1 − 1/N²) in the place of F: if they would then all be of one class, they stay.
 
 The further answers are made where the first one gives a reason: F, in the metric, or r is above what batches
 without a shift have. These two limits save time. Of 319 shifted batches whose labels a shift had spoiled they
@@ -58,6 +59,7 @@ from manyway.methods.evidence.queries import BatchQueries, Part
 # A reason to look for a shift: F, or the mean squared residual relative to that of left-out examples.
 _NOTABLE_RATIO = 1.5
 _NOTABLE_RESIDUAL = 1.05
+_ROUNDS = 3  # in which the middle of the classes and their weights are brought into agreement
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -145,9 +147,7 @@ class Comparison:
 
     def flattened(self) -> Tasks:
         """The tasks without the direction in which the means of queries and of classes differ."""
-        occupied = (self.counts > 0).to(self.means).unsqueeze(-1)
-        middle = (self.means * occupied).sum(1, keepdim=True) / occupied.sum(1, keepdim=True)
-        direction = self.query_mean - middle
+        direction = self.query_mean - self._middle()
         measure = direction * self.weights.square()
         tiny = torch.finfo(measure.dtype).tiny
         measure = measure / (measure * direction).sum(-1, keepdim=True).clamp_min(tiny)
@@ -159,6 +159,18 @@ class Comparison:
         query = tasks.query_table if tasks.pile is not None else tasks.query
         return tasks.with_rows(change(tasks.support), query, base_mean=base_mean)
 
+    def _middle(self) -> Tensor:
+        """[t, 1, d] w̄, the mean of the class means. A far class counts little, as in ``Representation``."""
+        occupied = (self.counts > 0).to(self.means)
+        of_class = occupied
+        for _ in range(_ROUNDS):
+            shares = (of_class / of_class.sum(-1, keepdim=True)).unsqueeze(1)
+            middle = shares @ self.means
+            squares = ((self.means - middle) * self.weights).square().sum(-1)
+            typical = squares.where(occupied > 0, torch.nan).nanmedian(-1, keepdim=True).values
+            of_class = occupied / (1 + squares / typical.clamp_min(torch.finfo(squares.dtype).tiny))
+        return middle
+
     def shift(self, proportions: Tensor, residual: Tensor, shift_prior: float) -> Shift:
         """The shift, given the proportions [t, k] of classes and r [t] of the queries that were moved back."""
         found = self.query_mean - proportions.unsqueeze(1) @ self.means
@@ -166,14 +178,21 @@ class Comparison:
         by_chance = 1 / self.tasks.n_query + (proportions.square() / self.counts.clamp_min(1)).sum(-1)
         size = squares / self.scatter
         explained = size / (size + (residual - 1).clamp_min(0)).clamp_min(torch.finfo(size.dtype).tiny)
-        ratio = (size / by_chance * explained).clamp_min(1)
+        ratio = size / by_chance * explained
+        several = 1 - 1 / effective_number(proportions).square()
+        probability = self._probability(ratio, shift_prior)
+        moved = self._probability(ratio * several, shift_prior)
+        moved = moved * (1 - 1 / (ratio * several).nan_to_num(1.0).clamp_min(1))
+        vector = (found * moved.view(-1, 1, 1)).nan_to_num()
+        return Shift(vector=vector, size=size.nan_to_num().sqrt(), probability=probability)
+
+    def _probability(self, ratio: Tensor, shift_prior: float) -> Tensor:
+        """[t] P(shift) for F [t]."""
+        ratio = ratio.clamp_min(1)
         # One of N columns was dropped to find it, so that one column cannot tell a shift.
         prior = log(shift_prior / (1 - shift_prior)) + (1 - 1 / self.columns).log()
         log_odds = prior + 0.5 * self.columns * (ratio - 1 - ratio.log())
-        probability = (log_odds.sigmoid() * (ratio > 1)).nan_to_num()  # examples may hardly differ
-        part = probability * (1 - 1 / ratio.nan_to_num(1.0))
-        vector = (found * part.view(-1, 1, 1)).nan_to_num()
-        return Shift(vector=vector, size=size.nan_to_num().sqrt(), probability=probability)
+        return (log_odds.sigmoid() * (ratio > 1)).nan_to_num()  # examples may hardly differ
 
     def whole(self, proportions: Tensor) -> Moved:
         """The move by b̂, given the proportions [t, k] of classes."""
@@ -274,10 +293,11 @@ def replaced(alone: Solution, rows: Tensor, found: Solution) -> Solution:
         values: Tensor = getattr(alone, name)
         return values.index_copy(0, rows, getattr(found, name).to(values))
 
-    objective = None
-    if alone.objective is not None and found.objective is not None:
-        objective = _longer(alone.objective, found.objective.shape[1])
-        objective = objective.index_copy(0, rows, _longer(found.objective, objective.shape[1]))
+    terms = {}
+    for name, values in (alone.objective_parts or {}).items():
+        theirs = (found.objective_parts or {})[name]
+        length = max(values.shape[1], theirs.shape[1])
+        terms[name] = _longer(values, length).index_copy(0, rows, _longer(theirs, length))
     learned = {}
     for name, values in found.learned.items():
         before = alone.learned.get(name, torch.zeros_like(values[:1]))
@@ -294,14 +314,14 @@ def replaced(alone: Solution, rows: Tensor, found: Solution) -> Solution:
         make_presence=partial(both, "independent_presence"),
         make_review_scores=partial(both, "review_scores"),
         make_copies=partial(both, "copies"),
-        objective=objective,
+        objective_parts=terms,
         learned=learned,
         counting=alone.counting,
         moved_by=moved_by,
     )
 
 
-def _longer(objective: Tensor, length: int) -> Tensor:
-    """[t, i] the objective with its last value repeated to this length, at least."""
-    missing = max(0, length - objective.shape[1])
-    return torch.cat([objective, objective[:, -1:].expand(-1, missing)], 1)
+def _longer(values: Tensor, length: int) -> Tensor:
+    """[t, length] values [t, i] of iterations, the last of which is repeated."""
+    missing = length - values.shape[1]
+    return torch.cat([values, values[:, -1:].expand(-1, missing)], 1)
