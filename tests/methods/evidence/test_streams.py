@@ -81,7 +81,7 @@ def test_memory_helps_where_batches_are_alike_and_does_no_harm_where_they_are_no
 def test_streams_together_give_the_answers_of_one_estimator_each():
     spec = replace(ALIKE, k_eff=6, gamma=0.1, n_batches=4)
     tasks = sample_tasks(FEATURES, spec, count=2)
-    together = solve("evidence", tasks, carry=True)
+    together = solve("evidence", tasks, carry=True, adapt=False)
     for start in range(2):
         clf, arriving = batches(spec, start)
         for place, batch in enumerate(arriving):
