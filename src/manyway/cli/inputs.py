@@ -53,7 +53,7 @@ class Inputs:
             if not files.is_table(first):
                 hint = "give EXAMPLES and ITEMS, a table that has labels in some rows, or --class-names and ITEMS"
                 raise InputError(f"There is one input; {hint}.")
-            found = replace(found, support=first, columns=replace(found.columns, labelled=True))
+            found = replace(found, support=first, columns=files.open_partly_labelled(first, found.columns))
         return found.with_encoder()
 
     @property
