@@ -96,6 +96,7 @@ def make_jobs(suite: Suite, wishes: Wishes) -> tuple[list[Job], list[str]]:
             if any(str(in_words(axis, axes[axis])) not in kept for axis, kept in wishes.only.items() if axis in axes):
                 continue
             features = load(experiment.features)
+            experiment = replace(experiment, folder=suite.folder)
             if isinstance(experiment.task.unknown_from, str):
                 experiment = replace(experiment, strangers=strangers(experiment.task.unknown_from))
             if wishes.override is not None and experiment.task.shots is None and features.is_support is None:

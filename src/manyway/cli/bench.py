@@ -33,6 +33,7 @@ def bench(
     dask: str | None = None,
     rerun: bool = False,
     dry_run: bool = False,
+    allow_code: bool = False,
     results: Path = Path("results"),
 ) -> None:
     """Run a suite of experiments, skipping those that already have results.
@@ -66,15 +67,26 @@ def bench(
         The address of a Dask scheduler, whose workers then run the tasks.
     dry_run
         Only list the experiments, what is missing, and estimated times.
+    allow_code
+        Run the files that the suite names methods of, as in mine.py:my_method. They can do what you can do.
     """
     if suite is None:
         for name, title in runs.suite_titles().items():
             say(f"{name}  {title}")
         return
 
-    loaded, store, where = runs.load_suite(suite), runs.Store(results), _device(device, dask)
-    kept, changes = runs.parse_only(only or []), runs.parse_task(task or [])
-    wishes = runs.Wishes(features, data, tasks, seed, kept, changes, runs.read_tuned(tuned, results))
+    loaded = runs.load_suite(suite, allow_code=allow_code)
+    store = runs.Store(results)
+    where = _device(device, dask)
+    wishes = runs.Wishes(
+        features=features,
+        data=data,
+        n_tasks=tasks,
+        seed=seed,
+        only=runs.parse_only(only or []),
+        task=runs.parse_task(task or []),
+        tuned=runs.read_tuned(tuned, results),
+    )
     todo, skipped = runs.make_jobs(loaded, wishes)
     if dry_run:
         _list(todo, skipped, store, where, rerun)
