@@ -186,6 +186,9 @@ class Inputs:
         if known is not None and pile is not None and known in pile.parents:
             raise InputError(f"The items {self.query} lie in the folder of examples {self.support}; move them out.")
         opened = encoding.open_encoder(encoder, device=device, say=speak)
+        remark = encoding.remark_on_engine(opened)
+        if remark is not None:
+            note(remark)
         sources = self.texts or self._sources(partial(encoding.open_for, opened))
         first = "class names" if self.support is None else "examples"
         self._check_columns(sources[first].header, sources["items"].header)

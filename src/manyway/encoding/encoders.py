@@ -18,6 +18,7 @@ from typing import Any, NamedTuple, TypeVar
 import torch
 from torch import Tensor, nn
 
+from manyway.encoding.backbones import on_openvino
 from manyway.encoding.backbones.checkpoint import network_from, read_checkpoint, weights_hash
 from manyway.encoding.backbones.networks import encode_images, memory_format
 from manyway.encoding.datasets.preprocess import Preprocess
@@ -28,6 +29,8 @@ from manyway.files import trying
 
 CHECKPOINT_SUFFIXES = (".safetensors", ".pt", ".pth", ".tar", ".ckpt")
 PICTURES_AND_TEXTS = "sentence-transformers:clip-ViT-B-32 or open_clip:ViT-B-16/laion2b_s34b_b88k"  # examples
+TORCH = "torch"  # what computes the features of most encoders
+OPENVINO = "openvino"  # what computes those of the default encoder of pictures on a CPU, where it is installed
 _USUAL_SIDE = 224  # pixels, for a model that takes pictures of any size
 Say = Callable[[str], None]
 Made = TypeVar("Made")
@@ -43,6 +46,7 @@ class ImageEncoder:
     encode: Callable[[Tensor], Tensor]  # [n, c, resize, resize] uint8 -> [n, d] float32 on the CPU
     base_mean: Tensor | None = None  # [d] mean feature of the base classes; known for our own checkpoints
     texts: "TextEncoder | None" = None  # what encodes texts into the same space; None where the model reads none
+    engine: str = TORCH  # what computes the features; those of two engines differ a little
 
 
 @dataclass(frozen=True, eq=False)
@@ -232,10 +236,15 @@ def _efficientnet(device: torch.device) -> ImageEncoder:
     path = Path(file.get_model_file_path())
     preprocess = Preprocess(260, 260, (127 / 255,) * 3, (128 / 255,) * 3, "bicubic")  # (x - 127) / 128
 
-    def load() -> nn.Module:
+    precision = _openvino_precision(device)
+
+    def load() -> Callable[[Tensor], Tensor]:
         from manyway.encoding.backbones.efficientnet import EfficientNetFeatures
 
-        return EfficientNetFeatures(package, read_checkpoint(path).tensors).to(device)
+        network = EfficientNetFeatures(package, read_checkpoint(path).tensors)
+        if precision is None:
+            return network.to(device)
+        return on_openvino.OpenVINOFeatures(network, preprocess.crop, precision)
 
     network = _when_needed(name, load)
 
@@ -245,7 +254,30 @@ def _efficientnet(device: torch.device) -> ImageEncoder:
             parts = torch.split(images, 256 if device.type == "cuda" else 32)
             return torch.cat([network()(preprocess.standardise(part.to(device))).cpu() for part in parts]).clone()
 
-    return ImageEncoder(name, _file_hash(path), preprocess, encode)
+    engine = TORCH if precision is None else f"{OPENVINO} {precision}"
+    return ImageEncoder(name, _file_hash(path), preprocess, encode, engine=engine)
+
+
+def _openvino_precision(device: torch.device) -> str | None:
+    """The precision in which OpenVINO computes on a device; None where torch does.
+
+    OpenVINO is used on a CPU if it is installed, unless the environment has MANYWAY_ENGINE=torch.
+    """
+    asked = os.environ.get("MANYWAY_ENGINE") or OPENVINO
+    if asked not in (TORCH, OPENVINO):
+        raise InputError(f"MANYWAY_ENGINE is '{asked}' in the environment; set it to {TORCH}, or leave it out.")
+    if asked == TORCH or device.type != "cpu" or not is_installed(OPENVINO):
+        return None
+    hint = f": install it again, or set MANYWAY_ENGINE={TORCH}."
+    with trying("OpenVINO is installed and does not work", hint):
+        return on_openvino.best_precision()
+
+
+def remark_on_engine(encoder: ImageEncoder | TextEncoder) -> str | None:
+    """What a user should know about what computes the features; None where they are as torch computes them."""
+    if isinstance(encoder, TextEncoder) or encoder.engine != f"{OPENVINO} {on_openvino.HALF}":
+        return None
+    return f"OpenVINO computes the features in half precision; MANYWAY_ENGINE={TORCH} computes them as without it"
 
 
 def _minilm(device: torch.device) -> TextEncoder:

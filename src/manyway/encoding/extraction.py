@@ -13,7 +13,7 @@ from manyway.encoding.cache import FeatureCache
 from manyway.encoding.datasets.preprocess import Remarks
 from manyway.encoding.datasets.sources import ImageSource, Source, decode_rows, open_source
 from manyway.encoding.datasets.texts import TextSource, open_texts
-from manyway.encoding.encoders import PICTURES_AND_TEXTS, ImageEncoder, TextEncoder
+from manyway.encoding.encoders import PICTURES_AND_TEXTS, TORCH, ImageEncoder, TextEncoder
 from manyway.encoding.kinds import PICTURES, TEXTS, likely_kind
 from manyway.errors import InputError, few
 from manyway.files import AUTO, AnyPath, Items, Options, check_output
@@ -87,8 +87,11 @@ def part_for(encoder: Encoder, source: Source) -> Encoder:
 
 def cache_for(encoder: Encoder, say: Callable[[str], None] = lambda sentence: None) -> FeatureCache:
     """The features that an encoder of one kind (see `part_for`) has computed before, see `FeatureCache`."""
-    of_kind = ("pictures", encoder.preprocess.to_meta()) if isinstance(encoder, ImageEncoder) else ("texts", None)
-    return FeatureCache([_DECODING, of_kind[0], encoder.name, encoder.weights, of_kind[1]], say=say)
+    if isinstance(encoder, TextEncoder):
+        return FeatureCache([_DECODING, "texts", encoder.name, encoder.weights, None], say=say)
+    space = [_DECODING, "pictures", encoder.name, encoder.weights, encoder.preprocess.to_meta()]
+    # What was kept before there were other engines is of torch, and need not be made again.
+    return FeatureCache(space if encoder.engine == TORCH else [*space, encoder.engine], say=say)
 
 
 def first_items(source: Source, count: int) -> Source:
@@ -197,7 +200,7 @@ def as_feature_set(source: Source, encoder: Encoder, encoded: Encoded, base_mean
     if encoded.notes:
         meta["notes"] = [list(remark) for remark in encoded.notes]
     if isinstance(encoder, ImageEncoder):
-        meta["preprocess"] = encoder.preprocess.to_meta()
+        meta |= {"preprocess": encoder.preprocess.to_meta(), "engine": encoder.engine}
     base_mean = encoder.base_mean if base_mean is None else base_mean
     given = None if is_support is None else is_support[at]
     return FeatureSet(encoded.features, source.labels[at], source.class_names, base_mean, meta, is_support=given)
