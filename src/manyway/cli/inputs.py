@@ -7,7 +7,7 @@ from contextlib import AbstractContextManager, ExitStack
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import torch
 
@@ -45,11 +45,28 @@ class Inputs:
     texts: Mapping[str, encoding.Source] = field(default_factory=dict)  # what was read to choose the encoder
 
     @classmethod
-    def of(cls, first: Path, second: Path | None, labels: Path | None, named: Path | None, *more: Any) -> "Inputs":
+    def of(
+        cls,
+        first: Path,
+        second: Path | None = None,
+        *,
+        labels: Path | None = None,
+        class_names: Path | None = None,
+        encoder: str | None = None,
+        columns: files.Options = files.AUTO,
+        cached: bool = True,
+    ) -> "Inputs":
         """From the arguments of a command. A single one is a partly labelled table, or the items of named classes."""
-        given: tuple[Path | None, Path] = (None, first) if second is None else (first, second)
-        found = cls(*given, labels, named, *more)
-        if second is None and named is None:
+        found = cls(
+            support=None if second is None else first,
+            query=first if second is None else second,
+            labels=labels,
+            class_names=class_names,
+            encoder=encoder,
+            columns=columns,
+            cached=cached,
+        )
+        if second is None and class_names is None:
             if not files.is_table(first):
                 hint = "give EXAMPLES and ITEMS, a table that has labels in some rows, or --class-names and ITEMS"
                 raise InputError(f"There is one input; {hint}.")
