@@ -9,7 +9,7 @@ from contextlib import AbstractContextManager, ExitStack
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import torch
 
@@ -49,18 +49,35 @@ class Inputs:
 
     @classmethod
     def of(
-        cls, first: Path, second: Path | None, labels: Path | None, named: Path | None, *more: Any
+        cls,
+        first: Path,
+        second: Path | None = None,
+        *,
+        labels: Path | None = None,
+        class_names: Path | None = None,
+        encoder: str | None = None,
+        columns: files.Options = files.AUTO,
+        cached: bool = True,
     ) -> "Inputs":
         """From the arguments of a command. A single one is a partly labelled table,
         or the items of named classes.
         """
-        given: tuple[Path | None, Path] = (None, first) if second is None else (first, second)
-        found = cls(*given, labels, named, *more)
-        if second is None and named is None:
+        found = cls(
+            support=None if second is None else first,
+            query=first if second is None else second,
+            labels=labels,
+            class_names=class_names,
+            encoder=encoder,
+            columns=columns,
+            cached=cached,
+        )
+        if second is None and class_names is None:
             if not files.is_table(first):
                 hint = "give EXAMPLES and ITEMS, a table that has labels in some rows, or --class-names and ITEMS"
                 raise InputError(f"There is one input; {hint}.")
-            found = replace(found, support=first, columns=replace(found.columns, labelled=True))
+            found = replace(
+                found, support=first, columns=files.open_partly_labelled(first, found.columns)
+            )
         return found.with_encoder()
 
     @property
@@ -237,6 +254,9 @@ class Inputs:
                 f"The items {self.query} lie in the folder of examples {self.support}; move them out."
             )
         opened = encoding.open_encoder(encoder, device=device, say=speak)
+        remark = encoding.remark_on_engine(opened)
+        if remark is not None:
+            note(remark)
         sources = self.texts or self._sources(partial(encoding.open_for, opened))
         first = "class names" if self.support is None else "examples"
         self._check_columns(sources[first].header, sources["items"].header)
