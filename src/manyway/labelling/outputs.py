@@ -45,10 +45,15 @@ def find_format(given: str | None, output: AnyPath | None) -> str:
     return given
 
 
-def check_format(form: str, scores: Scores, output: Path) -> None:
-    """Refuse a form that these scores cannot be written in, before the work."""
+def check_format(form: str, scores: Scores, output: Path, *, at_levels: bool = False) -> None:
+    """Refuse a form that these scores cannot be written in, before the work.
+
+    ``at_levels`` says that answers may be groups of a taxonomy, for which a copy of scores has no room.
+    """
     if form == INPUT:
         _check_origin(scores, output)
+        if at_levels and not all(origin.format.only_labels for origin in scores.origins):
+            raise InputError("`at_least` is for tables and new files, not for a copy of these scores; leave it out.")
     found = answer_format(form, TABLE, INPUT)
     if found is not None and found.needs_time and not any(seen.time for seen in find_sightings(scores).items):
         hint = "name the media.csv of the data package with `media`, or add a column 'time'"
