@@ -151,7 +151,7 @@ def _answers(found: Found) -> Answers:
         items=batch.items,
         labels=labels,
         classes=batch.classes,
-        ranked=lambda count: _ranked(batch, solution, count),
+        ranked=lambda count: ranked_classes(batch, solution, count),
         least=found.least,
         probabilities=lambda: solution.probabilities[0].cpu().numpy(),
         presence=solution.presence[0].cpu().numpy() if solution.estimates_presence else None,
@@ -161,7 +161,7 @@ def _answers(found: Found) -> Answers:
     )
 
 
-def _ranked(batch: Batch, solution: Solution, count: int) -> list[list[tuple[str, float]]]:
+def ranked_classes(batch: Batch, solution: Solution, count: int) -> list[list[tuple[str, float]]]:
     """The most probable classes of each item; none of an item that is unknown."""
     values, places, *unknown = (each[0] for each in solution.top(max(1, count)).best.values)
     ranked = []
