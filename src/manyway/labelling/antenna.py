@@ -64,8 +64,8 @@ def label_antenna(
     """
     if not 0 <= min_confidence <= 1:
         raise InputError(f"min_confidence is {min_confidence}; it must be from 0 to 1.")
-    one = isinstance(response, Mapping)
-    responses = [response] if one else list(response) if isinstance(response, Sequence) else [response]
+    several = isinstance(response, Sequence)
+    responses = list(response) if several else [response]
     for each in responses:
         if not isinstance(each, Mapping) or not isinstance(each.get("detections"), list):
             raise InputError("The response of a pipeline is a mapping with a list 'detections'; this is none.")
@@ -82,4 +82,4 @@ def label_antenna(
     for which, each in enumerate(responses):
         own = [answer for answer in answers if answer.target.response == which]
         labelled.append(with_answers(each, own, program))
-    return labelled[0] if one else labelled
+    return labelled if several else labelled[0]

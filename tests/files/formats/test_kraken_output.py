@@ -79,7 +79,7 @@ def test_names_beside_taxids_come_back_so(label, tmp_path):
     """As with --use-names, and pairs of reads."""
     text = (
         "C\ta\tEscherichia coli (taxid 562)\t100|100\t562:60 A:6 |:| 0:30 562:36\n"
-        "C\tb\tSalmonella enterica (taxid 28901)\t100|100\t28901:50 0:16 |:| 28901:66\n"
+        "C\tb\x0b\u2028b\tSalmonella enterica (taxid 28901)\t100|100\t28901:50 0:16 |:| 28901:66\n"
         "U\tc\tunclassified (taxid 0)\t100|100\t0:66 |:| 0:66\n"
     )
     Path("pair.kraken").write_text(text, encoding="utf-8")
@@ -108,6 +108,12 @@ def test_in_a_folder_a_report_belongs_to_its_output(both):
     scores = read_scores(both)
     assert len(scores) == 34
     assert set(scores.carried["source"]) == {"lane1.kraken"}
+
+
+def test_of_two_reports_none_belongs_to_the_other(tmp_path):
+    for name in ("a.report", "a.kreport.txt"):
+        shutil.copy(KrakenReport().example_path, tmp_path / name)
+    assert set(read_scores(tmp_path).carried["source"]) == {"a.report", "a.kreport.txt"}
 
 
 def test_more_reads_than_fit_are_refused_early(monkeypatch):

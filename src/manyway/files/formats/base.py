@@ -17,7 +17,7 @@ import numpy as np
 from manyway.files.contents import Contents
 from manyway.files.options import Options
 from manyway.files.tables import IsHeader, Table
-from manyway.files.text import read_json, read_lines, read_text, suffix_of
+from manyway.files.text import first_line, read_json, suffix_of
 
 Ranked = Sequence[tuple[str, float]]  # classes and probabilities of an item, most probable first
 Rows = Iterable[Sequence[Any]]  # cells
@@ -73,7 +73,7 @@ class Opened:
     @cached_property
     def first_line(self) -> str:
         """The first line of a text that is not blank; empty where there is none."""
-        return next((line for _, line in read_lines(read_text(self.path)) if line.strip()), "")
+        return first_line(self.path)
 
     @cached_property
     def names(self) -> Sequence[str]:

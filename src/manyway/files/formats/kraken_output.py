@@ -13,7 +13,7 @@ from manyway.errors import InputError
 from manyway.files.formats.base import Answers, Opened, Origin
 from manyway.files.formats.kraken_report import TAXID, Tree, is_report, read_report
 from manyway.files.scores import SCIENTIFIC, UNKNOWN, ScoreFormat, Scores, check_size
-from manyway.files.text import read_lines, read_text, shorten, whole_text, write_like
+from manyway.files.text import first_line, read_lines, read_text, shorten, write_like
 
 _LINE = re.compile(r"([CU])\t([^\t]+)\t([^\t]+)\t\d+(?:\|\d+)?\t(.*)")
 _NAMED = re.compile(r"(.*) \(taxid (\d+)\)")
@@ -61,8 +61,10 @@ class KrakenOutput(ScoreFormat):
         return _LINE.fullmatch(file.first_line) is not None
 
     def companions(self, path: Path) -> list[Path]:
-        found = _report_of(path)
-        return [] if found is None else [found]
+        report = _report_of(path)
+        if report is None or _LINE.fullmatch(first_line(path)) is None:
+            return []
+        return [report]
 
     def read(self, file: Opened) -> Scores:
         path = file.path
@@ -74,11 +76,11 @@ class KrakenOutput(ScoreFormat):
         check_size(len(found.reads), len(taxa.classes), _SAMPLE)
         notes = [f"names and ranks are those of {report.name}" if report is not None else _without_report(path)]
         places = Places(
-            tree.taxa,
-            tree.names,
-            tree.classes,
-            tree.spans,
-            len(found.skipped),
+            taxa=tree.taxa,
+            names=tree.names,
+            classes=tree.classes,
+            spans=tree.spans,
+            unclassified=len(found.skipped),
             reads=found.lines,
             taxids={_UNCLASSIFIED: "0", **{name: taxid for taxid, name in taxa.names.items()}},
         )
@@ -99,7 +101,8 @@ class KrakenOutput(ScoreFormat):
         """The taxon of each read: a class or, where that is asked for, a group."""
         origin = answers.origin
         assert origin is not None
-        lines = whole_text(origin.path).splitlines(keepends=True)
+        with read_text(origin.path).open() as file:
+            lines = list(file)
         taxids = origin.places.taxids
         for number, label in zip(origin.places.reads, answers.best(), strict=True):
             _, name, old, rest = lines[number - 1].split("\t", 3)
@@ -130,7 +133,7 @@ class _Reads:
         """Read them all."""
         seen: set[str] = set()
         taxids: set[str] = set()
-        for number, line in read_lines(read_text(self.path)):
+        for number, line in read_lines(self.path):
             if not line.strip():
                 continue
             found = _LINE.fullmatch(line)

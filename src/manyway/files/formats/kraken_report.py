@@ -12,7 +12,7 @@ import numpy as np
 from manyway.errors import InputError
 from manyway.files.formats.base import AnswerFormat, Answers, Label, Opened, Origin
 from manyway.files.scores import SCIENTIFIC, UNKNOWN, ScoreFormat, Scores, check_size
-from manyway.files.text import first_twice, read_lines, read_text, shorten
+from manyway.files.text import first_line, first_twice, read_lines, shorten
 
 Lineage = tuple[str, ...]  # the names of a taxon and of those above it, coarsest first
 _CODES = {"kingdom": "D", "phylum": "P", "taxonomic class": "C", "order": "O", "family": "F", "genus": "G"}
@@ -150,17 +150,14 @@ class KrakenReport(ScoreFormat, AnswerFormat):
 
 def is_report(path: Path) -> bool:
     """Whether a file is there, and begins as a report does."""
-    if not path.is_file():
-        return False
-    first = next((line for _, line in read_lines(read_text(path)) if line.strip()), "")
-    return _LINE.match(first) is not None
+    return path.is_file() and _LINE.match(first_line(path)) is not None
 
 
 def read_report(path: Path) -> Tree:
     """The taxa of a report; what makes no sense is an `InputError`."""
     taxa: list[Taxon] = []
     unclassified = 0
-    for number, line in read_lines(read_text(path)):
+    for number, line in read_lines(path):
         if not line.strip():
             continue
         taxon = _read_line(path, number, line, taxa[-1].lineage if taxa else ())
@@ -226,7 +223,7 @@ def _tree(taxa: Sequence[Taxon], names: Sequence[str], unclassified: int) -> Tre
         for open_taxon in parents:
             ends[open_taxon] = len(classes)
     spans = [slice(start, end) for start, end in zip(starts, ends, strict=True)]
-    return Tree(taxa, names, classes, spans, unclassified)
+    return Tree(taxa=taxa, names=names, classes=classes, spans=spans, unclassified=unclassified)
 
 
 def _thinned(counts: Sequence[int]) -> list[int]:
