@@ -155,7 +155,14 @@ class _Classification(NamedTuple):
         twice = first_twice(names)
         if twice is not None:
             raise InputError(f"{self.where} has the label {shorten(twice)} twice in {self.place}; remove one.")
-        return Target(response, detection, classification, names, own is not None, algorithm)
+        return Target(
+            response=response,
+            detection=detection,
+            classification=classification,
+            labels=names,
+            lists_labels=own is not None,
+            algorithm=algorithm,
+        )
 
     def _labels_of_algorithm(self, key: str) -> Any:
         known = _algorithms(self.response).get(key)
