@@ -35,6 +35,7 @@ from .estimators import (
 )
 from .estimators.from_scores import EvidenceFromScores
 from .evaluation.evaluator import Evaluation, evaluate
+from .labelling.antenna import label_antenna
 from .labelling.frames import from_fiftyone, from_frame, label_frame, to_fiftyone, to_frame
 from .methods._table.registry import DEFAULT_METHOD, METHODS, solve
 from .methods.evidence.solver import evidence_from_likelihood
@@ -88,6 +89,7 @@ __all__ = [
     "evidence_from_likelihood",
     "from_fiftyone",
     "from_frame",
+    "label_antenna",
     "label_frame",
     "plot_k_eff",
     "plot_presence",

@@ -364,7 +364,6 @@ class ScoreInputs(NamedTuple):
     columns: files.Options
     class_prior: Path | None = None
     taxonomy: Path | None = None
-    at_least: float | None = None
     media: Path | None = None
     expect: Path | None = None
 
@@ -441,10 +440,6 @@ class ScoreInputs(NamedTuple):
         answers = files.answer_format(form, labelling.TABLE, labelling.INPUT)
         if form != labelling.INPUT:
             return check(endings=None if answers is None else answers.endings)
-        if self.at_least is not None:
-            raise InputError(
-                "--at-least is for tables and new files, not for a copy of the input; leave it out."
-            )
         if output is None or not self.scores.is_dir():
             return check(endings=(*files.endings_of_answers(), *files.written_tables()))
         if output.exists() and (not output.is_dir() or any(output.iterdir())):

@@ -177,7 +177,6 @@ def label(
             columns=options,
             class_prior=class_prior,
             taxonomy=taxonomy,
-            at_least=at_least,
             media=media,
             expect=expect,
         )
@@ -269,7 +268,8 @@ def _run(source: ScoreInputs | Inputs, wishes: Wishes, output: Output, place: la
     rows: list[labelling.Row] = []
     with made as batch:
         if read is None:
-            labelling.check_format(form, labelling.scores_of(batch), table)
+            at_levels = wishes.at_least is not None
+            labelling.check_format(form, labelling.scores_of(batch), table, at_levels=at_levels)
         elif isinstance(source, Inputs):
             if wishes.taxonomy is not None:
                 batch = replace(batch, levels=labelling.read_taxonomy(wishes.taxonomy))
