@@ -43,6 +43,7 @@ class Inputs:
     columns: files.Options
     cached: bool = True  # whether features of earlier runs are used, and new ones kept
     texts: Mapping[str, encoding.Source] = field(default_factory=dict)  # what was read to choose the encoder
+    alone: bool = False  # whether there are examples only, and no items
 
     @classmethod
     def of(cls, first: Path, second: Path | None, labels: Path | None, named: Path | None, *more: Any) -> "Inputs":
@@ -54,6 +55,25 @@ class Inputs:
                 hint = "give EXAMPLES and ITEMS, a table that has labels in some rows, or --class-names and ITEMS"
                 raise InputError(f"There is one input; {hint}.")
             found = replace(found, support=first, columns=replace(found.columns, labelled=True))
+        return found.with_encoder()
+
+    @classmethod
+    def of_examples(
+        cls, examples: Path, labels: Path | None, encoder: str | None, columns: files.Options, *, cached: bool
+    ) -> "Inputs":
+        """Examples without items. Of a table that is partly labelled, they are the rows that have a label."""
+        if labels is None and files.is_table(examples):
+            columns = replace(columns, labelled=True, all_labelled=True)
+        found = cls(
+            support=examples,
+            query=examples,
+            labels=labels,
+            class_names=None,
+            encoder=encoder,
+            columns=columns,
+            cached=cached,
+            alone=True,
+        )
         return found.with_encoder()
 
     @property
@@ -102,7 +122,10 @@ class Inputs:
     def _sources(self, opening: Callable[..., encoding.Source]) -> dict[str, encoding.Source]:
         """Class names, examples and items as they are opened; in the items, the text column of the examples counts."""
         sources: dict[str, encoding.Source] = {}
-        for what, path in {"class names": self.class_names, "examples": self.support, "items": self.query}.items():
+        paths = {"class names": self.class_names, "examples": self.support}
+        if not self.alone:
+            paths["items"] = self.query
+        for what, path in paths.items():
             if path is not None:
                 text = getattr(sources.get("examples"), "text_column", "")
                 labelled = self.columns.labelled and what != "items"
@@ -114,7 +137,8 @@ class Inputs:
         """How to read a table. The labels of examples must be there, and the items help to find their column."""
         if what != "examples" or self.labels is not None:
             return self.columns
-        items = None if self.columns.labelled else files.columns_of(self.query, self.columns)
+        is_one_table = self.alone or self.columns.labelled
+        items = None if is_one_table else files.columns_of(self.query, self.columns)
         return replace(self.columns, find_label=True, columns_of_items=items)
 
     def read(self, device: torch.device) -> Read:
@@ -168,6 +192,11 @@ class Inputs:
         say("Nothing was labelled or written.")
 
     def _features(self) -> Read:
+        if self.alone:
+            assert self.support is not None
+            examples = files.read_items(self.support, replace(self.columns, find_label=self.labels is None))
+            self._check_columns(examples.header, ())
+            return examples, _no_items(examples), None
         named = None if self.class_names is None else files.read_items(self.class_names, self.columns)
         # Of a partly labelled table the items are the other rows.
         blank = replace(self.columns, labelled=None if self.columns.labelled is None else False)
@@ -188,7 +217,7 @@ class Inputs:
         opened = encoding.open_encoder(encoder, device=device, say=speak)
         sources = self.texts or self._sources(partial(encoding.open_for, opened))
         first = "class names" if self.support is None else "examples"
-        self._check_columns(sources[first].header, sources["items"].header)
+        self._check_columns(sources[first].header, () if self.alone else sources["items"].header)
         if "examples" in sources and self.labels is None and not sources["examples"].is_labelled:
             hint = "put pictures into a folder per class, give texts a column `label`, or name a file with --labels"
             raise InputError(f"The labelled examples in {self.support} (they come first) have no labels; {hint}.")
@@ -213,8 +242,10 @@ class Inputs:
                 bar.update(task, description=f"encoding {what}")
                 encode = partial(encoding.encode_items, source, parts[what], cache=caches.get(parts[what]))
                 read[what] = encode(skip_bad=what != "class names", progress=advance)
-        named, items = read.get("class names"), read["items"]
-        return read["examples"] if "examples" in read else _no_examples(named), items, named
+        named = read.get("class names")
+        examples = read["examples"] if "examples" in read else _no_examples(named)
+        items = _no_items(examples) if self.alone else read["items"]
+        return examples, items, named
 
     def _check_columns(self, examples: Sequence[str], items: Sequence[str]) -> None:
         """Refuse a column that was asked for and that no table has: it is a slip of the pen."""
@@ -267,6 +298,11 @@ def _no_examples(named: files.Items | None) -> files.Items:
     """No examples, in the space of the class names."""
     assert named is not None
     return replace(named, features=named.features[:0], labels=(), names=None, skipped=(), notes=())
+
+
+def _no_items(examples: files.Items) -> files.Items:
+    """No items, in the space of the examples."""
+    return files.Items(features=examples.features[:0], labels=None, names=(), columns=examples.columns)
 
 
 class ScoreInputs(NamedTuple):

@@ -36,6 +36,7 @@ from .presence import effective_number as effective_number
 from .presence import tally as tally
 from .rehearsal import Rehearsal as Rehearsal
 from .rehearsal import can_be_held_out as can_be_held_out
+from .rehearsal import places_in_class as places_in_class
 from .rehearsal import rehearse as rehearse
 from .solution import Recorder as Recorder
 from .solution import Solution as Solution

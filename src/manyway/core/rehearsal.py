@@ -94,6 +94,21 @@ def can_be_held_out(labels: Tensor, *, n_held: int, n_kept: int | None = None) -
     return torch.bincount(labels) >= n_held + stay
 
 
+def places_in_class(labels: Tensor, order: Tensor) -> Tensor:
+    """The place [n] of each example within its class, from 0, where examples are sorted by ``order`` [n].
+
+    >>> places_in_class(torch.tensor([0, 1, 0, 1]), torch.tensor([0.9, 0.1, 0.2, 0.3])).tolist()
+    [1, 0, 0, 1]
+    """
+    counts = torch.bincount(labels)
+    first_of_class = counts.cumsum(0) - counts
+    by_order = order.argsort()
+    by_class = by_order[labels[by_order].argsort(stable=True)]
+    place = torch.empty_like(labels)
+    place[by_class] = torch.arange(len(labels)) - first_of_class[labels[by_class]]
+    return place
+
+
 def rehearse(
     labels: Tensor, *, n_batches: int, n_present: int, n_held: int = 1, n_kept: int | None = None, seed: int = 0
 ) -> Rehearsal:
@@ -142,7 +157,7 @@ def rehearse(
         class_uses[present] += 1
         held_of_class = torch.zeros_like(counts).index_fill(0, present, n_held)
         kept_of_class = counts - held_of_class if n_kept is None else counts.clamp_max(n_kept)
-        place = _places(labels, row_uses + _random(seed, _EXAMPLES, batch, len(labels)))
+        place = places_in_class(labels, row_uses + _random(seed, _EXAMPLES, batch, len(labels)))
         held[batch] = place < held_of_class[labels]
         kept[batch] = place >= (counts - kept_of_class)[labels]  # the other end, so that none is in both
         row_uses += held[batch]
@@ -155,21 +170,6 @@ def rehearse(
         query_labels=labels[query_rows],
         n_classes=len(counts),
     )
-
-
-def _places(labels: Tensor, order: Tensor) -> Tensor:
-    """The place [n] of each example within its class, from 0, where examples are sorted by ``order`` [n].
-
-    >>> _places(torch.tensor([0, 1, 0, 1]), torch.tensor([0.9, 0.1, 0.2, 0.3])).tolist()
-    [1, 0, 0, 1]
-    """
-    counts = torch.bincount(labels)
-    first_of_class = counts.cumsum(0) - counts
-    by_order = order.argsort()
-    by_class = by_order[labels[by_order].argsort(stable=True)]
-    place = torch.empty_like(labels)
-    place[by_class] = torch.arange(len(labels)) - first_of_class[labels[by_class]]
-    return place
 
 
 def _random(seed: int, stream: int, batch: int, size: int) -> Tensor:
