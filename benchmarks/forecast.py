@@ -55,7 +55,7 @@ def measure(name: str, shots: int, number: int, data: Path) -> list[Row]:
     rest = [rows[shots:] for rows in shuffled]
     rows = []
     for batch in report.batches:
-        truth = accuracies(found, features, labels, rest, batch.n_present, generator)
+        truth = accuracies(found, features, labels, rest=rest, n_present=batch.n_present, generator=generator)
         forecast = {"accuracy": batch.accuracy, "low": batch.low, "high": batch.high}
         key = {"set": name, "shots": shots, "number": number, "n_present": batch.n_present}
         rows.append({**key, **forecast, "truth": truth})
@@ -63,7 +63,7 @@ def measure(name: str, shots: int, number: int, data: Path) -> list[Row]:
 
 
 def accuracies(
-    found: FeatureSet, features: torch.Tensor, labels: Any, rest: list[Any], n_present: int, generator: Any
+    found: FeatureSet, features: torch.Tensor, labels: Any, *, rest: list[Any], n_present: int, generator: Any
 ) -> list[float]:
     """The share of right labels in each batch of other items."""
     rows = np.empty((N_BATCHES, N_ITEMS), dtype=np.int64)

@@ -31,18 +31,26 @@ def test_all_classes_present_leave_nothing_to_gain():
 
 
 def test_a_learning_curve_never_falls_and_stays_below_one():
-    falling = LearningCurve.through([(2, 0.9), (3, 0.85), (4, 0.8)])
+    falling = LearningCurve.through([(2, 0.9), (3, 0.85), (4, 0.8)], n_tested=10**6)
     assert falling.accuracy(100) == pytest.approx(falling.accuracy(4))
-    perfect = LearningCurve.through([(1, 0.5), (2, 0.9), (4, 1.0)])
+    perfect = LearningCurve.through([(1, 0.5), (2, 0.9), (4, 1.0)], n_tested=10**6)
     assert perfect.accuracy(1000) <= 1
     assert perfect.floor == 0
 
 
 def test_a_single_number_of_examples_gives_half_of_the_error_for_good():
-    curve = LearningCurve.through([(1, 0.6)])
+    curve = LearningCurve.through([(1, 0.6)], n_tested=100)
     assert curve.accuracy(1) == pytest.approx(0.6)
     assert curve.accuracy(2) == pytest.approx(0.7)
     assert curve.accuracy(10**9) == pytest.approx(0.8)
+
+
+def test_few_examples_say_little_about_the_slope():
+    falling = [(2, 0.55), (3, 0.5), (4, 0.45)]
+    few = LearningCurve.through(falling, n_tested=20)
+    many = LearningCurve.through(falling, n_tested=20_000)
+    assert few.slope > 0
+    assert many.slope == 0
 
 
 def test_smaller_sets_have_as_many_examples_as_they_say():
@@ -52,7 +60,7 @@ def test_smaller_sets_have_as_many_examples_as_they_say():
     points = fewer_examples(features, labels, 8, seed=0)
     assert [size for size, _ in points] == [4, 5, 6, 7]
     for size, beaten in points:
-        assert torch.bincount(beaten.labels).tolist() == [size + 1] * 5
+        assert torch.bincount(beaten.labels).tolist() == [4 * (size + 1)] * 5  # in each of four draws
 
 
 def test_a_rehearsal_counts_as_far_as_it_is_more_than_chance():

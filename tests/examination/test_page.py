@@ -57,3 +57,18 @@ def test_examples_without_forecasts_have_a_page_too():
 def test_long_texts_are_cut(found):
     page = make_page(replace(found, copies=()), "insects", text=lambda row: "word " * 1000)
     assert len(page) < 60_000
+
+
+@pytest.mark.parametrize("width", [390, 1200])
+def test_the_page_fits_its_window_and_says_no_error(found, browser, tmp_path, width):
+    path = tmp_path / "page.html"
+    path.write_text(make_page(found, "insects", text=lambda row: f"text {row}"), encoding="utf-8")
+    page = browser.new_page(viewport={"width": width, "height": 800})
+    errors = []
+    page.on("console", lambda message: errors.append(message.text))
+    page.on("request", lambda request: errors.append(request.url) if request.url.startswith("http") else None)
+    page.goto(path.as_uri())
+    assert page.evaluate("document.documentElement.scrollWidth") <= width
+    assert page.locator("svg").count() == 2
+    assert errors == []
+    page.close()

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from manyway.cli.inputs import Inputs
 
 _SHOWN = 10  # rows of each table on the terminal
+_CONFUSED = 2  # classes that another is taken for, there
 _THUMBNAIL = 160
 _PAGE_ENDINGS = (".html", ".htm")
 
@@ -97,7 +98,15 @@ def examine(
     if items is None:
         source = Inputs.of_examples(examples, labels, encoder, options, cached=not no_cache)
     else:
-        source = Inputs.of(examples, items, labels, None, encoder, options, not no_cache)
+        source = Inputs(
+            support=examples,
+            query=items,
+            labels=labels,
+            class_names=None,
+            encoder=encoder,
+            columns=options,
+            cached=not no_cache,
+        ).with_encoder()
     targets = _Targets.checked(output, html, source, overwrite=overwrite, review=review)
     known, pile, _ = source.read(resolve_device(device))
     if items is not None:
@@ -194,7 +203,8 @@ def print_examination(found: examination.Examination) -> None:
             table.add_column(column, justify="right")
         table.add_column("confused with")
         for one in shown:
-            confused = ", ".join(f"{_plain(other.name)} ({other.share:.0%})" for other in one.confused_with)
+            worst = one.confused_with[:_CONFUSED]
+            confused = ", ".join(f"{_plain(other.name)} ({other.share:.0%})" for other in worst)
             table.add_row(_plain(one.name), str(one.n_examples), f"{one.found:.0%}", confused)
         console().print(table)
         _say_rest(sum(one.found is not None for one in found.classes))

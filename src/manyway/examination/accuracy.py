@@ -31,7 +31,9 @@ _REHEARSED_ITEMS = 120  # per number of classes
 _MOST_BATCHES = 24
 _MOST_NUMBERS = 2**31  # features of all rehearsed supports together
 _LEAST = 0.002  # an error rate that a few hundred examples cannot tell from none
-_DRAWS = 3  # the stream of random numbers that chooses smaller sets of examples
+_DRAWS = 3  # the first stream of random numbers that chooses smaller sets of examples
+_MOST_DRAWS = 4  # of smaller sets, where there are few examples
+_ENOUGH_ROWS = 800  # examples in all draws, more or less
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -50,6 +52,15 @@ class Beaten:
             numbers=numbers[answers.can_judge],
             labels=labels[answers.can_judge],
             n_classes=answers.log_probabilities.shape[1],
+        )
+
+    @staticmethod
+    def joined(parts: Sequence[Beaten]) -> Beaten:
+        """Those of several draws."""
+        return Beaten(
+            numbers=torch.cat([part.numbers for part in parts]),
+            labels=torch.cat([part.labels for part in parts]),
+            n_classes=parts[0].n_classes,
         )
 
     def right(self, n_present: int, items_per_class: float) -> Tensor:
@@ -84,26 +95,28 @@ class LearningCurve:
         return 1 - min(1.0, self.floor + self.slope / n_examples)
 
     @staticmethod
-    def through(measured: Sequence[tuple[int, float]]) -> LearningCurve:
+    def through(measured: Sequence[tuple[int, float]], n_tested: int) -> LearningCurve:
         """The curve through accuracies at some numbers of examples; more examples never make it worse.
 
-        Of a single number, half of the error is taken to be for good.
+        Each accuracy is a mean over ``n_tested`` examples. Where these are few, the slope is near half of the error,
+        as if one example had shown that half of it is for good.
 
-        >>> curve = LearningCurve.through([(1, 0.7), (2, 0.8), (4, 0.85)])
+        >>> curve = LearningCurve.through([(1, 0.7), (2, 0.8), (4, 0.85)], n_tested=10**6)
         >>> round(curve.floor, 3), round(curve.slope, 3), round(curve.accuracy(10), 3)
         (0.1, 0.2, 0.88)
         """
         inverse = torch.tensor([1 / n for n, _ in measured], dtype=torch.float64)
         errors = torch.tensor([1 - accuracy for _, accuracy in measured], dtype=torch.float64)
-        if len(measured) == 1:
-            floor = 0.5 * float(errors)
-            return LearningCurve(floor, (float(errors) - floor) / float(inverse), tuple(measured))
+        usual = max(0.5 * float(errors[-1]), _LEAST)
         centred = inverse - inverse.mean()
-        slope = float((centred * errors).sum() / centred.square().sum())
-        steepest = float((inverse * errors).sum() / inverse.square().sum())  # with a = 0
+        mean = float(errors.mean())
+        by_chance = max(mean * (1 - mean), _LEAST) / n_tested
+        known = float(centred.square().sum()) / by_chance  # 1/variance of the slope that was measured
+        seen = float((centred * errors).sum()) / by_chance
+        slope = (seen + 1 / usual) / (known + 1 / usual**2)
+        steepest = mean / float(inverse.mean())  # with a = 0
         slope = min(max(slope, 0.0), steepest)
-        floor = float(errors.mean() - slope * inverse.mean())
-        return LearningCurve(max(floor, 0.0), slope, tuple(measured))
+        return LearningCurve(max(mean - slope * float(inverse.mean()), 0.0), slope, tuple(measured))
 
 
 def fewer_examples(features: Tensor, labels: Tensor, n_examples: int, seed: int) -> list[tuple[int, Beaten]]:
@@ -114,12 +127,16 @@ def fewer_examples(features: Tensor, labels: Tensor, n_examples: int, seed: int)
     first = max(1, n_examples // 2)
     last = n_examples - 1
     sizes = sorted({round(first + (last - first) * step / (_MOST_SIZES - 1)) for step in range(_MOST_SIZES)})
+    n_draws = max(1, min(_MOST_DRAWS, _ENOUGH_ROWS // len(labels)))
     found = []
     for size in sizes:
-        order = uniform(keys(seed, _DRAWS, torch.arange(len(labels))), size)
-        rows = places_in_class(labels, order) <= size
-        some = labels[rows]
-        found.append((size, Beaten.of(leave_out(represent(features[rows], some), some), some)))
+        parts = []
+        for draw in range(n_draws):
+            order = uniform(keys(seed, _DRAWS + draw, torch.arange(len(labels))), size)
+            rows = places_in_class(labels, order) <= size
+            some = labels[rows]
+            parts.append(Beaten.of(leave_out(represent(features[rows], some), some), some))
+        found.append((size, Beaten.joined(parts)))
     return found
 
 
@@ -179,6 +196,5 @@ def rehearsed(
 
 def curve_of(points: Sequence[tuple[int, Beaten]], n_present: int, items_per_class: float) -> LearningCurve:
     """The learning curve for batches of so many classes, with so many items of each."""
-    return LearningCurve.through(
-        [(size, float(beaten.right(n_present, items_per_class).mean())) for size, beaten in points]
-    )
+    measured = [(size, float(beaten.right(n_present, items_per_class).mean())) for size, beaten in points]
+    return LearningCurve.through(measured, n_tested=len(points[-1][1].numbers))

@@ -122,7 +122,7 @@ def examine(
         n_classes=len(classes),
         examples_per_class=_range_of(counts),
         batches=tuple(batches),
-        classes=_class_forecasts(answers, labels, classes, suspects, points, n_items),
+        classes=_class_forecasts(answers, labels, classes=classes, suspects=suspects, points=points, n_items=n_items),
         suspects=suspects,
         log_odds=tuple(None if isnan(one) else one for one in odds.tolist()),
         looks_like=tuple(classes[k] for k in answers.log_probabilities.argmax(1).tolist()),
@@ -205,6 +205,7 @@ def _interval(accuracy: float, n_present: int, n_items: int) -> tuple[float, flo
 def _class_forecasts(
     answers: LeftOutAnswers,
     labels: Tensor,
+    *,
     classes: tuple[str, ...],
     suspects: tuple[Suspect, ...],
     points: Sequence[tuple[int, Beaten]],

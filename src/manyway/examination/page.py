@@ -45,8 +45,10 @@ def make_page(found: Examination, title: str, *, picture: Picture | None = None,
     def shown(row: int) -> dict[str, Any]:
         data = None if picture is None else picture(row)
         words = None if text is None else text(row)
+        name = found.names[row]
         return {
-            "item": found.names[row],
+            "item": name,
+            "caption": "" if words == name else name,  # a text may have no other name
             "picture": None if data is None else base64.b64encode(data).decode(),
             "text": words if words is None or len(words) <= _MOST_TEXT else f"{words[:_MOST_TEXT]}…",
         }
@@ -75,10 +77,12 @@ def make_page(found: Examination, title: str, *, picture: Picture | None = None,
 def _twins(
     found: Examination, shown: Callable[[int], dict[str, Any]], first: str, second: str, share: float
 ) -> dict[str, Any]:
-    """Two classes with examples of each."""
+    """Two classes with examples of each, those that look mislabelled last."""
+    suspected = {suspect.row for suspect in found.suspects}
 
     def some(name: str) -> list[dict[str, Any]]:
         rows = [row for row, label in enumerate(found.labels) if label == name]
+        rows.sort(key=lambda row: row in suspected)
         return [shown(row) for row in rows[:_OF_EACH_TWIN]]
 
     return {
