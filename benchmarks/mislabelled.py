@@ -171,17 +171,20 @@ def run(all_keys: Iterator[Key], data: Path, store: Path) -> list[Row]:
 
 def show_table(rows: list[Row]) -> None:
     """AUROC and precision by kind of error and rate, number of examples, and set."""
-    cells: dict[tuple[str, ...], list[Row]] = defaultdict(list)
-    for row in rows:
-        key = Key(*row["task"])
-        cells["all", ""].append(row)
-        cells[f"{key.kind}, {key.rate:.0%} wrong", ""].append(row)
-        cells[f"{key.shots} examples", ""].append(row)
-        cells[SETS.get(key.name, key.name), ""].append(row)
+    titles: tuple[Callable[[Key], str], ...] = (
+        lambda key: "all",
+        lambda key: f"{key.kind}, {key.rate:.0%} wrong",
+        lambda key: f"{key.shots} examples",
+        lambda key: SETS.get(key.name, key.name),
+    )
+    cells: dict[str, list[Row]] = defaultdict(list)
+    for title in titles:
+        for row in rows:
+            cells[title(Key(*row["task"]))].append(row)
     lines = []
-    for (title, _), some in cells.items():
+    for name_of_cell, some in cells.items():
         means = {name: np.mean([row["found"][name] for row in some], axis=0) for name in (OWN, *RIVALS)}
-        lines.append([title, *(f"{100 * auroc:.1f} / {100 * right:.1f}" for auroc, right in means.values())])
+        lines.append([name_of_cell, *(f"{100 * auroc:.1f} / {100 * right:.1f}" for auroc, right in means.values())])
     show("Mislabelled examples: AUROC / precision in %", ["examples", OWN, *RIVALS], lines)
     show("Mislabelled examples: settings", ["measure", "settings", "ahead", "equal", "behind"], settings(rows))
 
