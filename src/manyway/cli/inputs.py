@@ -46,6 +46,7 @@ class Inputs:
     cached: bool = True  # whether features of earlier runs are used, and new ones kept
     # what was read to choose the encoder
     texts: Mapping[str, encoding.Source] = field(default_factory=dict)
+    alone: bool = False  # whether there are examples only, and no items
 
     @classmethod
     def of(
@@ -78,6 +79,33 @@ class Inputs:
             found = replace(
                 found, support=first, columns=files.open_partly_labelled(first, found.columns)
             )
+        return found.with_encoder()
+
+    @classmethod
+    def of_examples(
+        cls,
+        examples: Path,
+        labels: Path | None,
+        encoder: str | None,
+        columns: files.Options,
+        *,
+        cached: bool,
+    ) -> "Inputs":
+        """Examples without items. Of a table that is partly labelled, they are the rows
+        that have a label.
+        """
+        if labels is None and files.is_table(examples):
+            columns = replace(columns, labelled=True, all_labelled=True)
+        found = cls(
+            support=examples,
+            query=examples,
+            labels=labels,
+            class_names=None,
+            encoder=encoder,
+            columns=columns,
+            cached=cached,
+            alone=True,
+        )
         return found.with_encoder()
 
     @property
@@ -138,11 +166,10 @@ class Inputs:
         in the items, the text column of the examples counts.
         """
         sources: dict[str, encoding.Source] = {}
-        for what, path in {
-            "class names": self.class_names,
-            "examples": self.support,
-            "items": self.query,
-        }.items():
+        paths = {"class names": self.class_names, "examples": self.support}
+        if not self.alone:
+            paths["items"] = self.query
+        for what, path in paths.items():
             if path is not None:
                 text = getattr(sources.get("examples"), "text_column", "")
                 labelled = self.columns.labelled and what != "items"
@@ -158,7 +185,8 @@ class Inputs:
         """
         if what != "examples" or self.labels is not None:
             return self.columns
-        items = None if self.columns.labelled else files.columns_of(self.query, self.columns)
+        is_one_table = self.alone or self.columns.labelled
+        items = None if is_one_table else files.columns_of(self.query, self.columns)
         return replace(self.columns, find_label=True, columns_of_items=items)
 
     def read(self, device: torch.device) -> Read:
@@ -228,6 +256,13 @@ class Inputs:
         say("Nothing was labelled or written.")
 
     def _features(self) -> Read:
+        if self.alone:
+            assert self.support is not None
+            examples = files.read_items(
+                self.support, replace(self.columns, find_label=self.labels is None)
+            )
+            self._check_columns(examples.header, ())
+            return examples, _no_items(examples), None
         named = (
             None if self.class_names is None else files.read_items(self.class_names, self.columns)
         )
@@ -259,7 +294,7 @@ class Inputs:
             note(remark)
         sources = self.texts or self._sources(partial(encoding.open_for, opened))
         first = "class names" if self.support is None else "examples"
-        self._check_columns(sources[first].header, sources["items"].header)
+        self._check_columns(sources[first].header, () if self.alone else sources["items"].header)
         if "examples" in sources and self.labels is None and not sources["examples"].is_labelled:
             hint = "put pictures into a folder per class, give texts a column `label`, or name a file with --labels"
             raise InputError(
@@ -289,8 +324,9 @@ class Inputs:
                 )
                 read[what] = encode(skip_bad=what != "class names", progress=advance)
         named = read.get("class names")
-        items = read["items"]
-        return read["examples"] if "examples" in read else _no_examples(named), items, named
+        examples = read["examples"] if "examples" in read else _no_examples(named)
+        items = _no_items(examples) if self.alone else read["items"]
+        return examples, items, named
 
     def _check_columns(self, examples: Sequence[str], items: Sequence[str]) -> None:
         """Refuse a column that was asked for and that no table has: it is a slip of the pen."""
@@ -352,6 +388,13 @@ def _no_examples(named: files.Items | None) -> files.Items:
     """No examples, in the space of the class names."""
     assert named is not None
     return replace(named, features=named.features[:0], labels=(), names=None, skipped=(), notes=())
+
+
+def _no_items(examples: files.Items) -> files.Items:
+    """No items, in the space of the examples."""
+    return files.Items(
+        features=examples.features[:0], labels=None, names=(), columns=examples.columns
+    )
 
 
 class ScoreInputs(NamedTuple):

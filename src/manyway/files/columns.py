@@ -248,6 +248,8 @@ def open_table(path: Path, options: Options, is_header: IsHeader | None = None) 
     blank = [missing(cell) for cell in cells]
     if not any(blank):  # R writes NA
         blank = [str(cell).strip().casefold() in _PERHAPS_MISSING for cell in cells]
+    if options.all_labelled and not any(blank):
+        return table
     if all(blank) or not any(blank):
         hint = "fill in those of some rows, and leave those of the items empty"
         raise InputError(f"{'No' if all(blank) else 'Every'} row of {path} has a label in column '{name}'; {hint}.")
