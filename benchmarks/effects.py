@@ -200,6 +200,12 @@ SITUATIONS: Mapping[str, tuple[str, Situation]] = {
 }
 
 
+def n_numbers() -> int:
+    """How many numbers the constants have; a tuple has several."""
+    values = [getattr(Schedule(), name) for name in NAMES]
+    return sum(len(value) if isinstance(value, tuple) else 1 for value in values)
+
+
 def changes(name: str) -> Iterator[Any]:
     """Other values of a constant."""
     usual = getattr(Schedule(), name)

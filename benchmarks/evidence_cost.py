@@ -54,7 +54,8 @@ def rows(options: argparse.Namespace) -> Iterator[list[object]]:
 
 def least(rows: Tensor, n_rows: int) -> Tensor:
     """Products among rows [t, n, m], one factor, and its solution for so many rows."""
-    root = torch.linalg.cholesky(_shrunk(products_among(rows), 1 / rows.shape[2], 1))
+    ones = rows.new_ones(len(rows))
+    root = torch.linalg.cholesky(_shrunk(products_among(rows), ones / rows.shape[2], ones))
     return solve_lower(root, rows.new_ones(len(rows), n_rows, rows.shape[1]).mT)
 
 

@@ -32,7 +32,7 @@ from manyway.core.dask import on_dask
 from manyway.core.solution import Solution
 from manyway.labelling.batch import rows_per_block
 from manyway.methods import get_method
-from manyway.methods.evidence.blocks import Assign
+from manyway.methods.evidence.blocks import BlockUpdate
 from manyway.methods.paddle.streamed import Iterate
 
 _SHOTS = 5
@@ -57,8 +57,8 @@ def watched(spread: Spread) -> tuple[Spread, list[int]]:
 
     def watch(work: Work, memories: Sequence[Any] | None) -> tuple[Any, list[Any]]:
         step = getattr(work, "args", (None,))[-1]
-        if isinstance(step, Assign | Iterate):
-            active.append(len(step.slope if isinstance(step, Assign) else step.state.prototypes))
+        if isinstance(step, BlockUpdate | Iterate):
+            active.append(len(step.slope if isinstance(step, BlockUpdate) else step.state.prototypes))
         return spread(work, memories)
 
     return watch, active

@@ -18,9 +18,9 @@ DEVICE = "cpu" if os.environ["TRITON_INTERPRET"] == "1" else "cuda"
 QUESTIONS = (
     "manyway.core.ops.fused",
     "manyway.core.transforms.fused",
-    "manyway.methods.calibration.calibration.fused",
+    "manyway.methods.calibration.left_out.fused",
     "manyway.methods.calibration.metric.fused",
-    "manyway.methods.evidence.search.fused",
+    "manyway.methods.evidence.dense.fused",
     "manyway.methods.gradient.information.halves_fused",
     "manyway.methods.ici.logistic.halves_fused",
     "manyway.methods.paddle.solver.fused",

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from benchmarks.effects import NAMES, SITUATIONS, changes, measured
+from benchmarks.effects import NAMES, SITUATIONS, changes, measured, n_numbers
 from manyway import InputError, Tasks, solve
 from manyway.methods.evidence.schedule import Parameters
 from manyway.sampling.embedded import load_glyphs
@@ -29,6 +29,11 @@ def test_a_constant_that_does_not_exist_or_cannot_have_the_value_is_an_error(sch
     tasks = Tasks.from_arrays(torch.eye(3)[None], [[0, 1, 2]], torch.eye(3)[None])
     with pytest.raises(InputError, match=next(iter(schedule))):
         solve("evidence", tasks, schedule=schedule)
+
+
+def test_the_number_of_numbers_is_known():
+    """It must not grow unseen: a new number needs a reason, a row in the table, and a gain that pays for it."""
+    assert n_numbers() == 69
 
 
 def test_every_constant_is_tried_in_some_situation():

@@ -22,13 +22,14 @@ from manyway.core.ops import class_sums, prototypes
 from manyway.core.tasks import mapped
 from manyway.core.transforms import transform, unit
 from manyway.methods.calibration import left_out_kernel, metric
-from manyway.methods.calibration.calibration import LeftOut
+from manyway.methods.calibration.left_out import LeftOut
 from manyway.methods.calibration.metric import Inner
 from manyway.methods.calibration.root_kernel import inverse_root
 from manyway.methods.evidence import kernel as search_kernel
+from manyway.methods.evidence.dense import Dense, fused_search
+from manyway.methods.evidence.loop import anneal
 from manyway.methods.evidence.prior import Concentrations
 from manyway.methods.evidence.schedule import Parameters, Schedule
-from manyway.methods.evidence.search import Dense, fused_search, search
 from manyway.methods.gradient import kernel as steps_of_tim
 from manyway.methods.gradient.information import Euclidean, Information, descend
 from manyway.methods.ici import logistic
@@ -111,7 +112,7 @@ def searched(likelihood: torch.Tensor, n_alphas: int = 3, *, by_kernel: bool) ->
     n_query, n_classes = likelihood.shape[1:]
     grid = torch.logspace(-2, 0, n_alphas, dtype=torch.float64)
     prior = Concentrations.of(grid, n_query, n_classes, likelihood.dtype, likelihood.device)
-    function = fused_search if by_kernel else search
+    function = fused_search if by_kernel else anneal
     return function(Dense.of(likelihood), prior, parameters).queries.u.cpu()
 
 
@@ -169,9 +170,17 @@ def left_out(n_tasks: int, n_samples: int, n_classes: int) -> tuple[LeftOut, Inn
     inner = Inner.of(0.7 * normal(n_tasks, n_samples, 4), normal(n_tasks, n_classes, 4, seed=1), labels)
     counts = torch.full((n_tasks, n_classes), 3.0)
     own_counts = torch.full((n_tasks, n_samples), 3.0)
-    usable = torch.ones(n_tasks, n_samples)
     usual = torch.linspace(1, 2, n_tasks)
-    return LeftOut(labels, counts, 2 * usual, usual, 0.5, own_counts, usable), inner
+    given = LeftOut(
+        labels=labels,
+        counts=counts,
+        scatter=2 * usual,
+        usual=usual,
+        prior_sd=0.5,
+        own_counts=own_counts,
+        usable=torch.ones(n_tasks, n_samples),
+    )
+    return given, inner
 
 
 def classified(given: LeftOut, inner: Inner) -> list[torch.Tensor]:

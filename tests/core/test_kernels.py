@@ -13,12 +13,13 @@ from manyway.core.kernels import fused, halves, rows, subset, tensor_cores, two_
 from manyway.core.ops import class_moments, class_sums, prototypes, unit
 from manyway.core.tasks import mapped
 from manyway.core.transforms import transform
-from manyway.methods.calibration.calibration import LeftOut
+from manyway.methods.calibration.left_out import LeftOut
 from manyway.methods.calibration.metric import Inner
 from manyway.methods.calibration.root_kernel import inverse_root
+from manyway.methods.evidence.dense import Dense, fused_search
+from manyway.methods.evidence.loop import anneal
 from manyway.methods.evidence.prior import Concentrations
 from manyway.methods.evidence.schedule import Parameters, Schedule
-from manyway.methods.evidence.search import Dense, fused_search, search
 from manyway.methods.gradient import kernel as steps_of_tim
 from manyway.methods.gradient.information import Euclidean, Information, descend
 from manyway.methods.ici import logistic
@@ -235,7 +236,7 @@ def likelihoods(n_tasks, n_query, n_classes, spread, n_present):
 def test_the_fused_search_gives_the_plain_assignments(
     monkeypatch, n_tasks, n_query, n_classes, spread, n_present, schedule, options
 ):
-    monkeypatch.setattr("manyway.methods.evidence.search.fused", lambda tensor: True)
+    monkeypatch.setattr("manyway.methods.evidence.dense.fused", lambda tensor: True)
     likelihood = likelihoods(n_tasks, n_query, n_classes, spread, n_present)
     limits = {"max_iter": options.get("max_iter", 50), "tol": options.get("tol", 1e-2)}
     parameters = Parameters(schedule=vars(schedule), **limits)
@@ -245,18 +246,18 @@ def test_the_fused_search_gives_the_plain_assignments(
         grid = schedule.alphas(n_classes) if alpha is None else torch.tensor([alpha], dtype=torch.float64)
         return Concentrations.of(grid, n_query, n_classes, like.dtype, like.device)
 
-    plain = search(Dense.of(likelihood.double()), prior(likelihood.double()), parameters)
+    plain = anneal(Dense.of(likelihood.double()), prior(likelihood.double()), parameters)
     given = likelihood.to(DEVICE)
     found = fused_search(Dense.of(given), prior(given), parameters)
     torch.testing.assert_close(found.queries.u.cpu().double(), plain.queries.u, rtol=0, atol=2e-4)
-    assert torch.equal(found.n_iter.cpu(), plain.n_iter)
-    assert torch.equal(found.converged.cpu(), plain.converged)
+    assert torch.equal(found.outcome.n_iter.cpu(), plain.outcome.n_iter)
+    assert torch.equal(found.outcome.converged.cpu(), plain.outcome.converged)
 
 
 def test_evidence_by_fused_code_gives_the_same_labels(monkeypatch):
     tasks = make_tasks_of(2, n_classes=12, n_query=10, n_features=8, shots=3, spread=1.0, dtype=torch.float32)
     plain = solve("evidence", tasks)
-    monkeypatch.setattr("manyway.methods.evidence.search.fused", lambda tensor: True)
+    monkeypatch.setattr("manyway.methods.evidence.dense.fused", lambda tensor: True)
     found = solve("evidence", tasks.to(DEVICE))
     assert torch.equal(found.labels.cpu(), plain.labels)
     torch.testing.assert_close(found.probabilities.cpu(), plain.probabilities, rtol=0, atol=5e-3)
@@ -283,7 +284,7 @@ def test_evidence_by_fused_code_keeps_known_labels(monkeypatch):
     known[:, :10] = 4  # so many of one class that the product of their 1 − u is 0 in float32
     known[1, 10] = 5
     plain = solve("evidence", tasks, known=known)
-    monkeypatch.setattr("manyway.methods.evidence.search.fused", lambda tensor: True)
+    monkeypatch.setattr("manyway.methods.evidence.dense.fused", lambda tensor: True)
     found = solve("evidence", tasks.to(DEVICE), known=known)
     torch.testing.assert_close(found.probabilities.cpu(), plain.probabilities, rtol=0, atol=5e-3)
     assert torch.equal(found.labels.cpu()[known >= 0], known[known >= 0])
@@ -323,14 +324,23 @@ def test_left_out_samples_are_classified_alike(monkeypatch, n_tasks, weight, pre
         given, start = (
             None if value is None else torch.full((n_tasks,), value, device=device) for value in (precision, near)
         )
-        left_out = LeftOut(labels, number, scatter, usual, 0.5, own, (own > 1).float(), given)
+        left_out = LeftOut(
+            labels=labels,
+            counts=number,
+            scatter=scatter,
+            usual=usual,
+            prior_sd=0.5,
+            own_counts=own,
+            usable=(own > 1).float(),
+            given=given,
+        )
         if weight is None:
             return left_out.classified(inner)
         full = torch.full((n_tasks,), weight, device=device)
         return left_out.classified(inner, full, torch.tensor([2.0, 5.0], device=device)[:n_tasks], start)
 
     plain = classified("cpu")
-    monkeypatch.setattr("manyway.methods.calibration.calibration.fused", lambda tensor: True)
+    monkeypatch.setattr("manyway.methods.calibration.left_out.fused", lambda tensor: True)
     for expected, found in zip(plain, classified(DEVICE), strict=True):
         torch.testing.assert_close(found.cpu(), expected, rtol=1e-4, atol=1e-5)
 

@@ -329,7 +329,7 @@ class Solution:
         >>> [classes.tolist() for classes in solve("simpleshot", tasks).present(error_rate=0.2)]
         [[0]]
         """
-        return [classes[:n] for classes, n, _ in self._by_presence(error_rate)]
+        return [one.order[: one.n_listed] for one in self._by_presence(error_rate)]
 
     def possible(self, error_rate: float | None = DEFAULT_RATE) -> list[Tensor]:
         """The classes of each task that are not in ``present(error_rate)`` but cannot be ruled out.
@@ -345,9 +345,9 @@ class Solution:
         list of Tensor
             The classes, for each task; the most probable first.
         """
-        return [classes[n:most] for classes, n, most in self._by_presence(error_rate)]
+        return [one.order[one.n_listed : one.n_possible] for one in self._by_presence(error_rate)]
 
-    def _by_presence(self, error_rate: float | None) -> list[tuple[Tensor, int, int]]:
+    def _by_presence(self, error_rate: float | None) -> list[occurring.ByPresence]:
         if not fits(error_rate, float | None) or (
             error_rate is not None and not 0 < error_rate < 1
         ):

@@ -348,7 +348,7 @@ class ADAPT(TransductiveClassifier):
     ) -> None: ...
 
 class Evidence(StreamClassifier):
-    """Calibrate distances on the support, then find which classes are present by the evidence of all queries."""
+    """Calibrate distances on the support, then find the present classes by all queries' evidence."""
 
     def __init__(
         self,

@@ -10,7 +10,7 @@ from manyway.core import Solution, mapped
 from manyway.estimators.base import TransductiveClassifier
 from manyway.estimators.inference import Inference
 from manyway.estimators.values import to_numpy
-from manyway.methods.evidence.streams import Memory
+from manyway.methods.evidence.streams import StreamMemory
 
 
 class StreamClassifier(TransductiveClassifier):
@@ -19,7 +19,7 @@ class StreamClassifier(TransductiveClassifier):
     """
 
     def _forget(self) -> None:
-        self.memory_: Memory | None = None
+        self.memory_: StreamMemory | None = None
 
     def __getstate__(self) -> dict[str, Any]:
         """What is saved: what ``partial_infer`` remembers is saved as arrays."""
@@ -34,7 +34,7 @@ class StreamClassifier(TransductiveClassifier):
         memory = state.get("memory_")
         if isinstance(memory, dict):
             held = {name: _tensors(value) for name, value in memory.items()}
-            state = state | {"memory_": Memory(**held)}
+            state = state | {"memory_": StreamMemory(**held)}
         super().__setstate__(state)
 
     def partial_infer(

@@ -125,7 +125,9 @@ def _calibrated_on_left_out(tasks: Tasks) -> tuple[Tensor, Tensor]:
     logits = found.log_likelihood(found.place(tasks.query))
     if bool((found.counts > 1).any()):
         known = tasks[: len(found.counts)]  # one task where all have the same support
-        left_out = LeftOut.of(known.support_labels, found, found.precision, constants)
+        left_out = LeftOut.of(
+            known.support_labels, found.counts, found.scatter, found.precision, constants
+        )
         distances = left_out.distances(found.place(known.support), found.offsets)
         likelihood = distances.mul_(found.precision.mul(-0.5).view(-1, 1, 1))
         logits = scaled(logits, likelihood, known.support_labels, left_out.usable)

@@ -12,7 +12,8 @@ from manyway.core import Solution, Tasks
 from manyway.errors import InputError
 from manyway.labelling.batch import AT_MOST_BYTES, Place, features_batch
 from manyway.methods import DEFAULT_METHOD, get_method
-from manyway.methods.evidence.solver import Placed, place_once
+from manyway.methods.evidence.calibrate import LearnedBatch
+from manyway.methods.evidence.solver import place_once
 from manyway.review.data import ReviewData
 
 SUGGESTIONS = 9  # per item: as many as there are digit keys
@@ -157,7 +158,7 @@ class Relabel:
         return _Pile(rows=rows, classes=tuple(number), firsts=firsts, labels=labels)
 
     @cached_property
-    def _placed(self) -> Placed | None:
+    def _placed(self) -> LearnedBatch | None:
         """What is learned from the examples, and the items where distances are measured: once, for
         all answers."""
         if self.data.scores:

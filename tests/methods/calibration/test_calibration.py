@@ -5,31 +5,25 @@ Ordinary values, such as copies, must not break it.
 
 from __future__ import annotations
 
-from types import SimpleNamespace
-
 import pytest
 import torch
 from problems import make_tasks
 
 from manyway import Tasks, solve
-from manyway.methods.calibration.calibration import (
-    _MOST_SAMPLES,
-    LeftOut,
-    calibrate,
-    distances_between,
-    squared_distances,
-)
+from manyway.methods.calibration.calibration import calibrate
 from manyway.methods.calibration.constants import Constants
+from manyway.methods.calibration.distances import distances_between, squared_distances
+from manyway.methods.calibration.left_out import MOST_SAMPLES, LeftOut
 from manyway.methods.evidence.schedule import Parameters
 from manyway.methods.evidence.solver import learn_before
 
 
-@pytest.mark.parametrize(("n_classes", "equal"), [(3, False), (_MOST_SAMPLES + 1, True)])
+@pytest.mark.parametrize(("n_classes", "equal"), [(3, False), (MOST_SAMPLES + 1, True)])
 def test_samples_of_large_classes_weigh_less_unless_there_are_more_classes_than_samples_left_out(n_classes, equal):
     counts = torch.full((1, n_classes), 2.0).index_fill(1, torch.tensor([0]), 40.0)
     labels = torch.arange(n_classes).repeat_interleave(counts[0].long())[None]
-    plain = SimpleNamespace(counts=counts, scatter=torch.ones(1))
-    weights = LeftOut.of(labels, plain, torch.ones(1), Constants()).usable[0]
+    one = torch.ones(1)
+    weights = LeftOut.of(labels, counts, scatter=one, usual=one, constants=Constants()).usable[0]
     assert bool((weights == weights[-1]).all()) == equal
     assert equal or float(weights[0]) < float(weights[-1])
 

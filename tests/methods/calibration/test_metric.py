@@ -10,11 +10,13 @@ from problems import make_tasks
 
 from manyway import Tasks, solve
 from manyway.core.transforms import transform
-from manyway.methods.calibration.calibration import LeftOut, calibrate
+from manyway.methods.calibration.calibration import calibrate
+from manyway.methods.calibration.left_out import LeftOut
 from manyway.methods.calibration.metric import (
     Contrasts,
     Gram,
     Inner,
+    LeftOutRows,
     Scatter,
     _among,
     metrics_of,
@@ -24,7 +26,6 @@ from manyway.methods.calibration.metric import (
 from manyway.methods.evidence.schedule import Schedule
 
 N_CLASSES, SHOTS = 4, 5
-ONE = torch.zeros(1, dtype=torch.long)  # the only task
 
 
 def stretched_task(n_features, *, n_query=40, noise=3.0, seed=0):
@@ -61,8 +62,9 @@ def inner_products(metrics, tasks, gamma):
     prototypes = (means - means.mean(0))[None]
     crossed = metrics.crossed(prototypes)
     plain = Inner.of(residuals[None], prototypes, tasks.support_labels)
-    inner = metrics.inner(samples, tasks.support_labels, residuals[None], prototypes, crossed, plain)
-    return inner(metrics.root(gamma, ONE), gamma, ONE)
+    rows = LeftOutRows(samples=samples, labels=tasks.support_labels, residuals=residuals[None])
+    inner = metrics.inner(rows, prototypes, crossed, plain)
+    return inner(metrics.root(gamma), gamma)
 
 
 def test_contrasts_span_the_residuals():
@@ -93,7 +95,8 @@ def test_left_out_samples_are_missing_from_their_prototype_and_from_the_metric(n
     metrics = metrics_of(contrasts_of(tasks), torch.tensor([weight], dtype=torch.float64))
     inner = inner_products(metrics, tasks, gamma)
     plain = calibrate(tasks, Schedule(), metric=False)
-    left_out = LeftOut.of(tasks.support_labels, plain, torch.ones(1, dtype=torch.float64), Schedule())
+    usual = torch.ones(1, dtype=torch.float64)
+    left_out = LeftOut.of(tasks.support_labels, plain.counts, plain.scatter, usual, Schedule())
     taken_out = torch.tensor([(1 - gamma) * weight], dtype=torch.float64)
     found = replace(left_out, given=left_out._gain).classified(inner, taken_out)
     for i in range(n_samples):
@@ -119,7 +122,7 @@ def test_both_forms_give_the_metric(n_features):
     found = []
     for form in (Scatter, Gram):
         metrics = form.of(contrasts_of(tasks), weight)
-        rows = metrics.whitening(metrics.root(0.4, ONE), gamma)(identity[None])[0]
+        rows = metrics.whitening(metrics.root(0.4), gamma)(identity[None])[0]
         torch.testing.assert_close(rows @ rows.T, torch.linalg.inv(metric))
         found.append(inner_products(metrics, tasks, 0.4))
     for one, other in zip(*found, strict=True):
@@ -132,7 +135,7 @@ def test_both_forms_give_the_metric(n_features):
 def test_without_shrinkage_distances_are_plain(form):
     tasks, _ = stretched_task(6)
     metrics = form.of(contrasts_of(tasks), torch.ones(1, dtype=torch.float64))
-    whitening = metrics.whitening(metrics.root(0.5, ONE), torch.ones(1, dtype=torch.float64))
+    whitening = metrics.whitening(metrics.root(0.5), torch.ones(1, dtype=torch.float64))
     torch.testing.assert_close(whitening(tasks.support), tasks.support)
 
 
@@ -188,7 +191,7 @@ def test_some_of_many_examples_choose_the_metric(monkeypatch):
 @pytest.mark.parametrize("n_features", [6, 30])
 def test_of_very_many_classes_no_number_is_kept_for_each_pair(n_features, monkeypatch):
     home, (tasks, _) = "manyway.methods.calibration", stretched_task(n_features)
-    monkeypatch.setattr(f"{home}.calibration._MOST_SAMPLES", 3)
+    monkeypatch.setattr(f"{home}.left_out.MOST_SAMPLES", 3)
     expected, sizes = calibrate(tasks, Schedule()), set()
     monkeypatch.setattr(f"{home}.metric._MANY_CLASSES", 1)
     monkeypatch.setattr(f"{home}.metric._among", lambda *given: sizes.add((found := _among(*given))[0].shape) or found)

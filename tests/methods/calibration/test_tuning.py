@@ -7,7 +7,8 @@ import torch
 from problems import make_tasks
 
 from manyway import Tasks, solve
-from manyway.methods.calibration.calibration import calibrate, ranks_of
+from manyway.methods.calibration.calibration import calibrate
+from manyway.methods.calibration.left_out import ranks_of
 from manyway.methods.calibration.tuning import _steepness, _without_themselves, tuned
 from manyway.methods.evidence.schedule import Schedule
 from manyway.methods.evidence.solver import prepare_evidence

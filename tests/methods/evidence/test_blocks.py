@@ -13,7 +13,7 @@ from benchmarks.features import make_features
 from manyway import InputError, Tasks, TaskSpec, sample_tasks, solve
 from manyway.core.dask import on_dask
 from manyway.core.solution import Solution
-from manyway.methods.evidence.blocks import Assign
+from manyway.methods.evidence.blocks import BlockUpdate
 from manyway.methods.evidence.schedule import Schedule
 
 
@@ -34,7 +34,7 @@ def watched(tasks: Tasks, size=64, **options) -> tuple[Solution, Watched]:
 
 def active(spread: Watched) -> list[int]:
     """How many classes each update had."""
-    return [len(step.slope) for step in spread.of(Assign)]
+    return [len(step.slope) for step in spread.of(BlockUpdate)]
 
 
 @pytest.mark.parametrize(("size", "k_eff"), [(1000, 4), (64, 4), (64, 60), (7, 60)])
@@ -103,8 +103,8 @@ def test_a_class_whose_queries_come_late_does_not_stay_idle(monkeypatch):
 def test_where_many_classes_are_present_the_search_is_sharper_as_in_memory():
     tasks = one_task(n_query=60, k_eff=50, dtype=torch.float64)
     found, spread = watched(tasks)
-    steps = spread.of(Assign)
-    of_few = watched(one_task(dtype=torch.float64))[1].of(Assign)[-1].sharpness
+    steps = spread.of(BlockUpdate)
+    of_few = watched(one_task(dtype=torch.float64))[1].of(BlockUpdate)[-1].sharpness
     assert 1 < of_few < 1.2 < steps[-1].sharpness < 1.5
     assert len(steps) == 1 + Schedule.anneal_steps + int(found.n_iter)
     expected = solve("evidence", tasks).probabilities
@@ -116,7 +116,7 @@ def test_few_remembered_assignments_per_query_are_enough(monkeypatch, most):
     tasks = one_task(k_eff=30)
     monkeypatch.setattr("manyway.methods.evidence.blocks._MOST_REMEMBERED", most * tasks.n_query)
     found, spread = watched(tasks)
-    memories = [memory for work, memory in spread.passes if isinstance(work, Assign)]
+    memories = [memory for work, memory in spread.passes if isinstance(work, BlockUpdate)]
     assert all(len(block.places) <= most * 64 + 1 for block in memories[-1])
     expected = solve("evidence", tasks)
     assert torch.equal(found.labels, expected.labels)
@@ -282,7 +282,7 @@ def test_memory_is_that_of_a_block_and_of_what_it_remembers_whatever_the_number_
         with Watch():
             found, spread = watched(tasks, 200)
             found.top(2)
-        remembered = [memory for work, memory in spread.passes if isinstance(work, Assign)][-1]
+        remembered = [memory for work, memory in spread.passes if isinstance(work, BlockUpdate)][-1]
         assert sum(len(block.values) for block in remembered) <= 2000 + len(remembered)
         held = [one.untyped_storage() for block in remembered for one in block if isinstance(one, torch.Tensor)]
         assert max(one.nbytes() for one in held) < 4 * 200 * 80 / 2  # no view of the assignments of a block

@@ -11,6 +11,7 @@ from problems import make_tasks
 from torch import Tensor
 
 from manyway import Evidence, InputError, Tasks, TaskSpec, sample_tasks, solve
+from manyway.errors import ConvergenceWarning
 from manyway.methods import get_method
 from manyway.sampling.embedded import load_glyphs
 
@@ -212,3 +213,14 @@ def test_a_right_answer_does_not_drive_a_class_into_its_neighbour():
         known = known.scatter(1, asked, truth.gather(1, asked))
     assert n_wrong[-1] == 0
     assert n_wrong == sorted(n_wrong, reverse=True)
+
+
+@pytest.mark.parametrize(("update_prototypes", "n_searches"), [(False, 2), (True, 3)])
+def test_the_iterations_of_every_search_are_counted_where_a_known_label_contradicts(update_prototypes, n_searches):
+    """All queries, then with fixed labels, then with prototypes that have taken in their queries."""
+    tasks = make_tasks(1, n_classes=6, n_query=20, shots=2)
+    known = torch.full((1, 20), -1)
+    known[0, 0] = (tasks.query_labels[0, 0] + 1) % 6
+    with pytest.warns(ConvergenceWarning):
+        found = solve("evidence", tasks, known=known, max_iter=3, tol=1e-300, update_prototypes=update_prototypes)
+    assert found.n_iter.tolist() == [3 * n_searches]

@@ -8,7 +8,7 @@ import torch
 
 from manyway import Evidence, Tasks, solve
 from manyway.errors import InputError
-from manyway.methods.evidence.names import guesses, named
+from manyway.methods.evidence.names import scale_tasks
 from manyway.methods.evidence.schedule import Parameters
 from manyway.methods.evidence.solver import prepare_evidence
 
@@ -70,14 +70,14 @@ def test_a_class_with_a_poor_name_and_no_example_does_not_take_the_queries_of_ot
 def test_a_name_is_worth_as_many_examples_as_its_error_says(noise, low, high):
     support, labels, query, names, _ = problem(5, n_classes=30, noise=noise)
     tasks = Tasks.from_arrays(support, labels, query, class_features=names)
-    worth = named(tasks, Parameters(scale="cl2"), guesses(tasks)[0]).worth
+    worth = scale_tasks(tasks, Parameters(scale="cl2")).names.worth
     assert ((worth >= low) & (worth <= high)).all()
 
 
 def test_without_two_examples_of_a_class_a_name_is_worth_one():
     support, labels, query, names, _ = problem(1)
     tasks = Tasks.from_arrays(support, labels, query, class_features=names)
-    assert named(tasks, Parameters(scale="cl2"), guesses(tasks)[0]).worth.tolist() == [1, 1]
+    assert scale_tasks(tasks, Parameters(scale="cl2")).names.worth.tolist() == [1, 1]
 
 
 def test_an_offset_of_all_names_changes_nothing():

@@ -8,7 +8,7 @@ from torch import Tensor
 from manyway import Tasks, solve
 from manyway.core.solution import Solution
 from manyway.methods.calibration.calibration import calibrate
-from manyway.methods.evidence import groups
+from manyway.methods.evidence import review
 from manyway.methods.evidence.likelihood import Distances
 from manyway.methods.evidence.queries import Part
 from manyway.methods.evidence.schedule import Schedule
@@ -36,12 +36,12 @@ def scores_of(placed: Tensor, probabilities: Tensor, likelihood: Distances, know
         known=labels,
         unknown=torch.zeros(1, 7),
         assign=lambda: probabilities,
-        of=likelihood,
+        likelihood=likelihood,
         any_given=known is not None,
         any_known=known is not None,
         any_unknown=False,
     )
-    return groups.review_scores(part, probabilities, Schedule())[0]
+    return review.review_scores(part, probabilities, Schedule())[0]
 
 
 def test_a_query_among_doubtful_ones_comes_before_a_lone_one_that_is_as_doubtful():
@@ -85,7 +85,7 @@ def test_a_query_that_is_surely_of_no_class_is_not_in_doubt():
 def test_in_a_large_task_the_most_doubtful_queries_count_as_those_that_are_repaired(monkeypatch):
     _, likelihood, placed, probabilities = problem()
     probabilities[0, 0] = torch.tensor([0.5, 0.5])
-    monkeypatch.setattr(groups, "_MOST_PAIRS", 7)  # one other query for each of the seven
+    monkeypatch.setattr(review, "_MOST_PAIRS", 7)  # one other query for each of the seven
     scores = scores_of(placed, probabilities, likelihood)
     doubt = 1 - probabilities[0].amax(-1)
     torch.testing.assert_close(scores[0], doubt[0])

@@ -1,10 +1,10 @@
 from .calibration import Calibration as Calibration
 from .calibration import Finish as Finish
-from .calibration import LeftOut as LeftOut
 from .calibration import calibrate as calibrate
 from .calibration import calibrate_and_place as calibrate_and_place
 from .calibration import doubted as doubted
 from .constants import Constants as Constants
+from .left_out import LeftOut as LeftOut
 from .representation import Representation as Representation
 from .representation import learn_representation as learn_representation
 from .scaling import QUERY_DEPENDENT as QUERY_DEPENDENT

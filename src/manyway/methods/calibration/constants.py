@@ -1,4 +1,7 @@
-"""The constants of the calibration, with the reason for each value. ``schedule=`` of evidence reaches them."""
+"""The constants of the calibration, with the reason for each value.
+
+``schedule=`` of evidence reaches them.
+"""
 
 from dataclasses import dataclass
 
@@ -8,34 +11,37 @@ class Constants:
     """What a distance means where the support cannot say it, and how its metric is chosen."""
 
     # --- The representation (see `representation`) ---
-    # p of columns as skewed as an exponential distribution: between the square root of counts and no power at all.
+    # p of columns as skewed as an exponential distribution: between the square root of counts and
+    # no power at all.
     flattest_power: float = 0.625
     # The effective number of columns with which rows are shortened half-way to unit length.
     few_columns: float = 8.0
 
     # --- The precision ---
-    # With one example per class nothing can be left out. The precision is then this value divided by the variance of
-    # the features: the median of the best values on one-shot tasks.
+    # With one example per class nothing can be left out. The precision is then this value divided
+    # by the variance of the features: the median of the best values on one-shot tasks.
     one_shot_precision: float = 16.0
-    # The usual part of the features' variance that lies within classes; used for one example per class only.
+    # The usual part of the features' variance that lies within classes; used for one example per
+    # class only.
     one_shot_scatter: float = 0.7
-    # The standard deviation of the excess of a sample over its class (see `noise` in `calibration`), in units of the
-    # scatter, where no class has two examples to learn it from. 0.2 to 0.4 with five; less, because the scatter is then
-    # guessed high.
+    # The standard deviation of the excess of a sample over its class (see `noise` in
+    # `calibration`), in units of the scatter, where no class has two examples to learn it from. 0.2
+    # to 0.4 with five; less, because the scatter is then guessed high.
     one_shot_noise: float = 0.17
-    # Standard deviation of the log-normal prior of the precision. A few dozen left-out samples outweigh it.
+    # Standard deviation of the log-normal prior of the precision. A few dozen left-out samples
+    # outweigh it.
     precision_prior_sd: float = 1.0
-    # The number of left-out samples with which final probabilities have the power ½ (see `calibration`): from 76 tables
-    # of KEEL and R with 1 to 50 examples.
+    # The number of left-out samples with which final probabilities have the power ½ (see
+    # `calibration`): from 76 tables of KEEL and R with 1 to 50 examples.
     doubtful_examples: float = 10.0
 
     # --- The metric ---
-    # With f degrees of freedom, γ below d/(d + 4f) has a price (see `calibration`). As a strict limit it costs 12
-    # points on five correlated measurements with two examples per class.
+    # With f degrees of freedom, γ below d/(d + 4f) has a price (see `calibration`). As a strict
+    # limit it costs 12 points on five correlated measurements with two examples per class.
     metric_freedom: float = 4.0
-    # The number of features with which half of the differences between the errors of prototypes counts (see
-    # `Calibration.shrunk`). Classes of one and of twenty examples, d = 4, 32, 128, 512: 57, 46, 53, 73 % right with all
-    # of it, and 62, 71, 69, 72 % with this value.
+    # The number of features with which half of the differences between the errors of prototypes
+    # counts (see `Calibration.shrunk`). Classes of one and of twenty examples, d = 4, 32, 128, 512:
+    # 57, 46, 53, 73 % right with all of it, and 62, 71, 69, 72 % with this value.
     many_features: float = 64.0
     # The n samples of a class count as n/(1 + n/8) where classes have different numbers of samples.
     class_limit: float = 8.0

@@ -1,8 +1,11 @@
 # mypy: disable-error-code="no-untyped-def,no-untyped-call,untyped-decorator,misc,type-arg"
-"""The classification of left-out samples as a GPU kernel: see ``calibration.LeftOut.classified``. One program per task.
+"""The classification of left-out samples as a GPU kernel: see ``left_out.LeftOut.classified``. One
+program per task.
 
 The distances of a task stay in the cache while the Newton steps read them.
 """
+
+from typing import NamedTuple
 
 import torch
 import triton
@@ -14,33 +17,48 @@ from manyway.methods.calibration.metric import Inner
 
 MAX_CLASSES = 2048  # the distances of one sample must fit into registers
 _TILE = 2048  # distances per tile
+_LEAST_WIDTH = 16  # of a tile
+_WARPS = 4
+
+
+class Given(NamedTuple):
+    """What the kernel reads besides inner products."""
+
+    # [5, t, n] of each sample: its squared length; its inner product with its residual; the factor
+    # of the correction for leaving it out; its distance to its own prototype; and whether it is
+    # used
+    samples: Tensor
+    classes: Tensor  # [t, k] the squared length of each prototype, stretched, less its bias
+    stretch: Tensor  # [t]
+    start: Tensor  # [t] the precision to begin with
+    centre: Tensor  # [t] that of the prior
 
 
 def fit(
-    inner: Inner, labels: Tensor, vectors: tuple[Tensor, ...], steps: int, prior_weight: float
+    inner: Inner,
+    labels: Tensor,
+    given: Given,
+    steps: int,
+    prior_weight: float,
 ) -> tuple[Tensor, Tensor]:
     """The precision [t] and the cross-entropy [t, n] of each sample.
 
-    Inner products are in the metric; those of residuals and prototypes are overwritten by distances. ``vectors`` are
-    rows, classes, stretch [t], start and centre. Rows [5, t, n] hold, per sample: its squared length; its
-    inner product with its residual; the factor of the correction for leaving it out; its distance to its own prototype;
-    and whether it is used. ``classes`` [t, k]: the squared length of each prototype, stretched, less its bias.
-    ``start`` [t] is the precision to begin with, and ``centre`` [t] that of the prior.
-    """
-    rows, classes, stretch, start, centre = vectors
+    Inner products are in the metric; those of residuals and prototypes are overwritten by
+    distances."""
+    start = given.start
     n_tasks, n_samples, n_classes = inner.products.shape
     precision = start.new_empty(n_tasks)
     losses = inner.products.new_empty(n_tasks, n_samples)
-    width = max(16, triton.next_power_of_2(n_classes))
+    width = max(_LEAST_WIDTH, triton.next_power_of_2(n_classes))
     memory = Memory.of(
         products=reads(inner.products, "t n k"),
         gram=reads(inner.gram, "t k k"),
         labels=reads(labels, "t n", torch.int64),
-        rows=reads(rows, "5 t n"),
-        classes=reads(classes, "t k"),
-        stretch=reads(stretch, "t"),
+        rows=reads(given.samples, "5 t n"),
+        classes=reads(given.classes, "t k"),
+        stretch=reads(given.stretch, "t"),
         start=reads(start, "t"),
-        centre=reads(centre, "t"),
+        centre=reads(given.centre, "t"),
         precision=writes(precision, "t"),
         losses=writes(losses, "t n"),
     )
@@ -55,7 +73,7 @@ def fit(
         prior_weight=float(prior_weight),
         WIDTH=width,
         ROWS=max(1, _TILE // width),
-        num_warps=4,
+        num_warps=_WARPS,
     )
     return precision, losses
 
@@ -72,7 +90,8 @@ def _fit(
     k_inside = k < n_classes
     stretch = tl.load(stretch_ptr + t)
     lengths = tl.load(classes_ptr + t * n_classes + k, k_inside, other=0.0)
-    apart = (t * 0 + n_tasks) * n_samples  # between two fields of the rows; a wide integer, also for one task
+    # Between two fields of the rows; a wide integer, also for one task
+    apart = (t * 0 + n_tasks) * n_samples
     for first in range(0, n_samples, ROWS):
         i = first + tl.arange(0, ROWS)
         i_inside = i < n_samples
@@ -84,7 +103,11 @@ def _fit(
         part = tl.load(rows_ptr + 2 * apart + place, i_inside, other=0.0)
         own = tl.load(rows_ptr + 3 * apart + place, i_inside, other=0.0)
         product = tl.load(products_ptr + place[:, None] * n_classes + k[None, :], inside, other=0.0)
-        of_own = tl.load(gram_ptr + (t * n_classes + label[:, None]) * n_classes + k[None, :], inside, other=0.0)
+        of_own = tl.load(
+            gram_ptr + (t * n_classes + label[:, None]) * n_classes + k[None, :],
+            inside,
+            other=0.0,
+        )
         toward = along[:, None] - product
         distance = stretch * (square[:, None] - 2 * (product + of_own)) + lengths[None, :]
         distance += part[:, None] * toward * toward
@@ -134,8 +157,8 @@ def _fit(
 
 @triton.jit
 def _answers(products_ptr, rows_ptr, i, t, k, n_tasks, n_samples, n_classes, precision):
-    """Of samples i: the distance to the own prototype, whether it is used, all distances, the largest score, and the
-    likelihoods relative to it.
+    """Of samples i: the distance to the own prototype, whether it is used, all distances, the
+    largest score, and the likelihoods relative to it.
     """
     inside = i < n_samples
     place = t * n_samples + i

@@ -1,18 +1,18 @@
 """Which directions of the features tell classes apart: the metric, learned from the support.
 
-Let C be the pooled within-class covariance of n support samples with f degrees of freedom, and v its mean variance. The
-metric is A = (1 − γ) C/v + γ I, and z'A⁻¹z replaces the squared length of z. A direction in which samples of one class
-differ much then counts less. γ = 1 is the plain distance.
+Let C be the pooled within-class covariance of n support samples with f degrees of freedom, and v
+its mean variance. The metric is A = (1 − γ) C/v + γ I, and z'A⁻¹z replaces the squared length of z.
+A direction in which samples of one class differ much then counts less. γ = 1 is the plain distance.
 
-C is computed from ``Contrasts``: f rows instead of n residuals. ``Scatter`` holds A where there are at least as many
-contrasts as features, and ``Gram`` where there are fewer. Both give the same distances; they differ in cost and memory.
-"""
+C is computed from ``Contrasts``: f rows instead of n residuals. ``Scatter`` holds A where there are
+at least as many contrasts as features, and ``Gram`` where there are fewer. Both give the same
+distances; they differ in cost and memory."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import torch
 from torch import Tensor
@@ -28,19 +28,31 @@ class Inner(NamedTuple):
 
     squares: Tensor  # [t, n] r'A⁻¹r
     products: Tensor  # [t, n, k] r'A⁻¹w
-    gram: Tensor  # [t, k, k] w'A⁻¹w; of very many classes [t, n, k], for the own prototype of each residual
+    # [t, k, k] w'A⁻¹w; of very many classes [t, n, k], for the own prototype of each residual
+    gram: Tensor
     lengths: Tensor  # [t, k] w'A⁻¹w of each prototype with itself
 
     @staticmethod
     def of(residuals: Tensor, prototypes: Tensor, labels: Tensor) -> Inner:
-        """Plain inner products of residuals [t, n, d], with labels [t, n], and prototypes [t, k, d]."""
-        squares = torch.linalg.vector_norm(residuals, dim=-1).square()
-        return Inner(squares, residuals @ prototypes.mT, *_among(prototypes, labels))
+        """Plain inner products of residuals [t, n, d], with labels [t, n], and prototypes [t, k,
+        d].
+        """
+        among = _among(prototypes, labels)
+        return Inner(
+            squares=torch.linalg.vector_norm(residuals, dim=-1).square(),
+            products=residuals @ prototypes.mT,
+            gram=among.gram,
+            lengths=among.lengths,
+        )
 
     def some(self, every: int) -> Inner:
         """Those of every so many residuals, as a copy."""
-        gram = self.gram if self._of_all else self.gram[:, ::every]
-        return Inner(self.squares[:, ::every], self.products[:, ::every].clone(), gram, self.lengths)
+        return Inner(
+            squares=self.squares[:, ::every],
+            products=self.products[:, ::every].clone(),
+            gram=self.gram if self._of_all else self.gram[:, ::every],
+            lengths=self.lengths,
+        )
 
     def own(self, labels: Tensor) -> Tensor:
         """[t, n, k] w'A⁻¹w of the own prototype of each residual with all prototypes, as a copy."""
@@ -51,21 +63,29 @@ class Inner(NamedTuple):
         return self.gram.shape[1] == self.gram.shape[2]
 
 
-def _among(table: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
-    """The products of the rows [t, k, m] of a table, as in ``Inner.gram``, and their squared lengths [t, k]."""
+class _Among(NamedTuple):
+    """Products of prototypes with each other."""
+
+    gram: Tensor  # as in ``Inner``
+    lengths: Tensor  # [t, k]
+
+
+def _among(table: Tensor, labels: Tensor) -> _Among:
+    """The products of the rows [t, k, m] of a table."""
     if table.shape[1] > max(_MANY_CLASSES, labels.shape[1]):
-        return rows_of(table, labels) @ table.mT, table.square().sum(-1)
+        return _Among(rows_of(table, labels) @ table.mT, table.square().sum(-1))
     gram = table @ table.mT
-    return gram, gram.diagonal(dim1=1, dim2=2)
+    return _Among(gram, gram.diagonal(dim1=1, dim2=2))
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, kw_only=True)
 class Contrasts:
-    """Differences of samples within their classes, one fewer per class than samples, in an orthonormal basis.
+    """Differences of samples within their classes, one fewer per class than samples, in an
+    orthonormal basis.
 
-    With residuals R, Z'Z = R'R and R = QZ. Per class of n samples, Z = Q'X is a reflection that takes the sum of the
-    class to its first sample, which is dropped: z_j = x_j − u with u = m + (m − x_first)/(√n − 1), where m is the mean.
-    """
+    With residuals R, Z'Z = R'R and R = QZ. Per class of n samples, Z = Q'X is a reflection that
+    takes the sum of the class to its first sample, which is dropped: z_j = x_j − u with u = m + (m
+    − x_first)/(√n − 1), where m is the mean."""
 
     rows: Tensor  # [t, f, d] Z
     labels: Tensor  # [t, f]
@@ -75,21 +95,34 @@ class Contrasts:
     @staticmethod
     def of(tasks: Tasks, means: Tensor, counts: Tensor) -> Contrasts:
         """From the support of tasks, class means [t, k, d] and counts [t, k]; no class is empty."""
-        labels = tasks.support_labels[:1] if tasks.support_labels.stride(0) == 0 else tasks.support_labels
+        labels = tasks.support_labels
+        if labels.stride(0) == 0:
+            labels = labels[:1]
         sorted_labels, order = labels.sort(dim=1, stable=True)
         first = torch.ones_like(labels, dtype=torch.bool)
         first[:, 1:] = sorted_labels[:, 1:] != sorted_labels[:, :-1]
-        parts = (one.view(len(labels), -1) for one in (order[first], order[~first], sorted_labels[~first]))
-        firsts, others, names = (one.expand(tasks.n_tasks, -1) for one in parts)
+
+        def per_task(values: Tensor) -> Tensor:
+            return values.view(len(labels), -1).expand(tasks.n_tasks, -1)
+
+        firsts = per_task(order[first])
+        others = per_task(order[~first])
+        names = per_task(sorted_labels[~first])
         scale = 1 / (counts.sqrt() - 1).clamp_min(torch.finfo(counts.dtype).eps)
         middles = means + (means - tasks.some_support(firsts)) * scale.unsqueeze(-1)
-        return Contrasts(differences(tasks, others, middles, names), names, others, counts)
+        return Contrasts(
+            rows=differences(tasks, others, middles, names),
+            labels=names,
+            sources=others,
+            counts=counts,
+        )
 
     def coefficients(self, samples: Tensor, labels: Tensor) -> Tensor:
         """[t, n, f] the rows of Q for samples [t, n] with labels [t, n]."""
         found = samples.unsqueeze(-1) == self.sources.unsqueeze(1)
         counts = self.counts.gather(1, labels)
-        others = -1 / (counts - counts.sqrt()).clamp_min(0.5)  # the least is 0.59, of two samples; one has no row
+        # The least is 0.59, of two samples; one has no row
+        others = -1 / (counts - counts.sqrt()).clamp_min(0.5)
         shared = others.where(found.any(-1), counts.rsqrt())
         return (labels.unsqueeze(-1) == self.labels.unsqueeze(1)) * shared.unsqueeze(-1) + found
 
@@ -100,18 +133,16 @@ def rows_of(table: Tensor, index: Tensor) -> Tensor:
     return table.flatten(0, 1).index_select(0, (index + start).flatten()).view(*index.shape, -1)
 
 
-def rows_of_tasks(values: Tensor, which: Tensor) -> Tensor:
-    """[m, …] the values [t, …] of tasks [m], in order; not a copy where that is all tasks."""
-    return values if which.shape[0] == values.shape[0] else values[which]
-
-
 def differences(tasks: Tasks, which: Tensor, others: Tensor, of: Tensor) -> Tensor:
-    """[t, n, d] the samples ``which`` [t, n] of the support, less the rows ``of`` [t, n] of others [t, k, d]."""
+    """[t, n, d] the samples ``which`` [t, n] of the support, less the rows ``of`` [t, n] of others
+    [t, k, d].
+    """
     if fused(others) and tasks.factor is None:
         from manyway.core.kernels import rows
 
         if tasks.n_features <= rows.MAX_FEATURES:
-            table, index = tasks.support_table.reshape(-1, tasks.n_features), tasks.support_rows.gather(1, which)
+            table = tasks.support_table.reshape(-1, tasks.n_features)
+            index = tasks.support_rows.gather(1, which)
             return rows.gathered(table, index, tasks.centre, others, of)
     return tasks.some_support(which).sub_(rows_of(others, of))
 
@@ -134,20 +165,43 @@ class Metric:
         if len(metrics) == 1:
             return first
         parts = [vars(one.whitening) for one in metrics]
-        tensors = [name for name, value in parts[0].items() if isinstance(value, Tensor)]
-        joined: dict[str, Any] = {name: torch.cat([part[name] for part in parts]) for name in tensors}
+        joined: dict[str, Any] = {}
+        for name in first.whitening.tensors:
+            joined[name] = torch.cat([part[name] for part in parts])
         whitening = replace(first.whitening, **joined)
         return Metric(whitening, torch.cat([one.stretch for one in metrics]))
 
 
 def metrics_of(contrasts: Contrasts, weight: Tensor) -> Scatter | Gram:
     """The metrics for all γ, from the contrasts of the support and the weight 1/(f·v) [t]."""
-    return (Gram if contrasts.rows.shape[1] < contrasts.rows.shape[2] else Scatter).of(contrasts, weight)
+    _, n_contrasts, n_features = contrasts.rows.shape
+    if n_contrasts < n_features:
+        return Gram.of(contrasts, weight)
+    return Scatter.of(contrasts, weight)
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, kw_only=True)
+class LeftOutRows:
+    """Samples of the support that are left out in turn."""
+
+    samples: Tensor  # [t, n] which they are
+    labels: Tensor  # [t, n]
+    residuals: Tensor  # [t, n, d] less the prototypes of their classes
+
+    def some(self, every: int) -> LeftOutRows:
+        """Every so many of them."""
+        return LeftOutRows(
+            samples=self.samples[:, ::every],
+            labels=self.labels[:, ::every],
+            residuals=self.residuals[:, ::every],
+        )
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
 class Scatter:
-    """The metrics of tasks with at least as many contrasts as features, by factors of [d, d] matrices."""
+    """The metrics of tasks with at least as many contrasts as features, by factors of [d, d]
+    matrices.
+    """
 
     products: Tensor  # [t, d, d] f·C, the lower triangle
     weight: Tensor  # [t] 1/(f·v)
@@ -155,16 +209,25 @@ class Scatter:
     @staticmethod
     def of(contrasts: Contrasts, weight: Tensor) -> Scatter:
         """From contrasts and the weight 1/(f·v) [t]."""
-        return Scatter(products_among(contrasts.rows.mT), weight)
+        return Scatter(products=products_among(contrasts.rows.mT), weight=weight)
 
     @property
     def inverts(self) -> bool:
-        """Whether L⁻¹ stands for L: on a GPU, where products are fast and triangular systems slow."""
+        """Whether L⁻¹ stands for L.
+
+        On a GPU, where products are fast and triangular systems slow.
+        """
         return fused(self.products) and self.products.dtype == torch.float32
 
-    def root(self, gamma: float | Tensor, which: Tensor) -> Tensor:
-        """[m, d, d] L for some tasks [m] and a γ < 1 or one per task [m], where A = LL'; L⁻¹ where ``inverts``."""
-        shrunk = _shrunk(rows_of_tasks(self.products, which), (1 - gamma) * rows_of_tasks(self.weight, which), gamma)
+    @property
+    def features(self) -> Tensor:
+        """[t, …, d] an array with as many features."""
+        return self.products
+
+    def root(self, gamma: float | Tensor) -> Tensor:
+        """[t, d, d] L for a γ < 1, or one per task [t], where A = LL'; L⁻¹ where ``inverts``."""
+        gammas = torch.as_tensor(gamma, dtype=self.weight.dtype, device=self.weight.device)
+        shrunk = _shrunk(self.products, (1 - gamma) * self.weight, gammas.expand_as(self.weight))
         if not self.inverts:
             return torch.linalg.cholesky(shrunk)
         from manyway.methods.calibration import root_kernel
@@ -176,20 +239,18 @@ class Scatter:
         return features
 
     def inner(
-        self, samples: Tensor, labels: Tensor, residuals: Tensor, prototypes: Tensor, crossed: Tensor, plain: Inner
-    ) -> Callable[[Tensor, float, Tensor], Inner]:
-        """The inner products for the factor of some tasks [m] and its γ.
+        self,
+        rows: LeftOutRows,
+        prototypes: Tensor,
+        crossed: Tensor,
+        plain: Inner,
+    ) -> ScatterInner:
+        """The inner products of rows and prototypes [t, k, d], for the factor of any γ.
 
-        ``samples`` [t, n] are some samples of the support, with labels [t, n] and residuals [t, n, d]. Prototypes are
-        [t, k, d], ``crossed`` what the method of this name gives for them, and ``plain`` their products for γ = 1.
-        """
-        both, n_samples = torch.cat([residuals, prototypes], 1), samples.shape[1]
-
-        def inner(root: Tensor, gamma: float, which: Tensor) -> Inner:
-            white = RootWhitening(root, self.inverts)(rows_of_tasks(both, which))
-            return Inner.of(white[:, :n_samples], white[:, n_samples:], rows_of_tasks(labels, which))
-
-        return inner
+        ``crossed`` is what the method of this name gives for the prototypes, and ``plain`` the
+        products for γ = 1."""
+        both = torch.cat([rows.residuals, prototypes], 1)
+        return ScatterInner(both=both, labels=rows.labels, inverted=self.inverts)
 
     def whitening(self, root: Tensor, gamma: Tensor) -> RootWhitening:
         """For factors [t, d, d] of γ [t]. Where γ is 1 the factor is not used.
@@ -197,12 +258,26 @@ class Scatter:
         Where ``inverts``, the factors that were compared are rounded, so they are computed again.
         """
         if self.inverts:
-            return RootWhitening(self.root(gamma, torch.arange(len(gamma), device=gamma.device)), True)
+            return RootWhitening(root=self.root(gamma), inverted=True)
         identity = torch.eye(root.shape[-1], dtype=root.dtype, device=root.device)
-        return RootWhitening(root.where((gamma < 1).view(-1, 1, 1), identity))
+        return RootWhitening(root=root.where((gamma < 1).view(-1, 1, 1), identity))
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, kw_only=True)
+class ScatterInner:
+    """``Scatter.inner``: from a factor [t, d, d] and its γ to inner products."""
+
+    both: Tensor  # [t, n + k, d] residuals and prototypes
+    labels: Tensor  # [t, n]
+    inverted: bool
+
+    def __call__(self, root: Tensor, gamma: float) -> Inner:
+        white = RootWhitening(root=root, inverted=self.inverted)(self.both)
+        n_samples = self.labels.shape[1]
+        return Inner.of(white[:, :n_samples], white[:, n_samples:], self.labels)
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
 class RootWhitening:
     """F = L⁻¹, where A = LL': a linear map with F'F = A⁻¹.
 
@@ -211,20 +286,26 @@ class RootWhitening:
 
     root: Tensor  # [t, d, d] L
     inverted: bool = False  # whether it is L⁻¹ instead
+    tensors: ClassVar[tuple[str, ...]] = ("root",)
 
     def __call__(self, features: Tensor, crossed: Tensor | None = None) -> Tensor:
-        """[t, n, d] mapped features. ``crossed``: what ``Gram.crossed`` gives for them, if it is known."""
-        return features @ self.root.mT if self.inverted else solve_lower(self.root, features.mT).mT
+        """[t, n, d] mapped features.
+
+        ``crossed``: what ``Gram.crossed`` gives for them, if it is known.
+        """
+        if self.inverted:
+            return features @ self.root.mT
+        return solve_lower(self.root, features.mT).mT
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, kw_only=True)
 class Gram:
     """The metrics of tasks with fewer contrasts than features, by factors of [f, f] matrices.
 
-    With κ = (1 − γ) / γ and scaled contrasts Y = Z/√(f·v), A/γ = I + κ Y'Y and γ A⁻¹ = I − κ Y'(LL')⁻¹Y, where
-    LL' = I + κ YY'. For residuals R = √(f·v) QY follows γ RA⁻¹W' = √(f·v) Q(LL')⁻¹YW' and
-    γ RA⁻¹R' = f·v Q(I − (LL')⁻¹)Q'/κ, so that no product of residuals and features is needed.
-    """
+    With κ = (1 − γ) / γ and scaled contrasts Y = Z/√(f·v), A/γ = I + κ Y'Y and γ A⁻¹ = I − κ
+    Y'(LL')⁻¹Y, where LL' = I + κ YY'. For residuals R = √(f·v) QY follows γ RA⁻¹W' = √(f·v)
+    Q(LL')⁻¹YW' and γ RA⁻¹R' = f·v Q(I − (LL')⁻¹)Q'/κ, so that no product of residuals and features
+    is needed."""
 
     contrasts: Contrasts
     weight: Tensor  # [t, 1, 1] 1/(f·v)
@@ -237,57 +318,89 @@ class Gram:
         """From contrasts and the weight 1/(f·v) [t]."""
         weight = weight.view(-1, 1, 1)
         rows = contrasts.rows * weight.sqrt()
-        return Gram(contrasts, weight, rows, products_among(rows))
+        products = products_among(rows)
+        return Gram(contrasts=contrasts, weight=weight, rows=rows, products=products)
 
-    def root(self, gamma: float, which: Tensor) -> Tensor:
-        """[m, f, f] L for some tasks [m] and a γ < 1."""
-        return torch.linalg.cholesky(_shrunk(rows_of_tasks(self.products, which), (1 - gamma) / gamma, 1))
+    @property
+    def features(self) -> Tensor:
+        """[t, …, d] an array with as many features."""
+        return self.rows
+
+    def root(self, gamma: float) -> Tensor:
+        """[t, f, f] L for a γ < 1."""
+        weight = self.weight.flatten()
+        kappa = torch.full_like(weight, (1 - gamma) / gamma)
+        return torch.linalg.cholesky(_shrunk(self.products, kappa, torch.ones_like(weight)))
 
     def crossed(self, features: Tensor) -> Tensor:
         """[t, n, f] the products of features [t, n, d] with the rows Y."""
         return features @ self.rows.mT
 
     def inner(
-        self, samples: Tensor, labels: Tensor, residuals: Tensor, prototypes: Tensor, crossed: Tensor, plain: Inner
-    ) -> Callable[[Tensor, float, Tensor], Inner]:
+        self,
+        rows: LeftOutRows,
+        prototypes: Tensor,
+        crossed: Tensor,
+        plain: Inner,
+    ) -> GramInner:
         """See ``Scatter.inner``."""
-        coefficients = self.contrasts.coefficients(samples, labels)
-        both, n_samples = torch.cat([coefficients, crossed], 1), samples.shape[1]
-        parts = both, coefficients.square().sum(-1), labels, self.weight, plain.gram, plain.lengths
-
-        def inner(root: Tensor, gamma: float, which: Tensor) -> Inner:
-            rows, squares, names, weight, *lengths = (rows_of_tasks(part, which) for part in parts)
-            inside = solve_lower(root, rows.mT).mT
-            q, w = inside[:, :n_samples], inside[:, n_samples:]
-            pairs = zip(lengths, _among(w, names), strict=True)
-            return Inner(
-                (squares - q.square().sum(-1)) / (weight * (1 - gamma)).squeeze(-1),
-                (q @ w.mT).div_(gamma * weight.sqrt()),
-                *((one / gamma).sub_(other * ((1 - gamma) / gamma**2)) for one, other in pairs),
-            )
-
-        return inner
+        coefficients = self.contrasts.coefficients(rows.samples, rows.labels)
+        return GramInner(
+            both=torch.cat([coefficients, crossed], 1),
+            squares=coefficients.square().sum(-1),
+            labels=rows.labels,
+            weight=self.weight,
+            plain=plain,
+        )
 
     def whitening(self, root: Tensor, gamma: Tensor) -> GramWhitening:
         """For factors [t, f, f] of γ [t]. Where γ is 1 the factor is not used."""
         gamma = gamma.view(-1, 1, 1)
-        return GramWhitening(self.rows, root, (1 - gamma) / gamma, gamma)
+        return GramWhitening(rows=self.rows, root=root, kappa=(1 - gamma) / gamma, gamma=gamma)
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, kw_only=True)
+class GramInner:
+    """``Gram.inner``: from a factor [t, f, f] and its γ to inner products."""
+
+    both: Tensor  # [t, n + k, f] Q of the samples, and YW' of the prototypes
+    squares: Tensor  # [t, n] the squared lengths of the rows of Q
+    labels: Tensor  # [t, n]
+    weight: Tensor  # [t, 1, 1] 1/(f·v)
+    plain: Inner  # for γ = 1
+
+    def __call__(self, root: Tensor, gamma: float) -> Inner:
+        inside = solve_lower(root, self.both.mT).mT
+        n_samples = self.labels.shape[1]
+        q = inside[:, :n_samples]
+        w = inside[:, n_samples:]
+        among = _among(w, self.labels)
+        factor = (1 - gamma) / gamma**2
+        own = (self.weight * (1 - gamma)).squeeze(-1)
+        return Inner(
+            squares=(self.squares - q.square().sum(-1)) / own,
+            products=(q @ w.mT).div_(gamma * self.weight.sqrt()),
+            gram=(self.plain.gram / gamma).sub_(among.gram * factor),
+            lengths=(self.plain.lengths / gamma).sub_(among.lengths * factor),
+        )
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
 class GramWhitening:
     """F = (I − κ Y'(L + LL')⁻¹Y) / √γ.
 
-    (I + κ Y'XY)(I + κ Y'XY)' = I + κ Y'Y holds for X = (I + L)⁻¹, and F is the inverse of that factor.
-    """
+    (I + κ Y'XY)(I + κ Y'XY)' = I + κ Y'Y holds for X = (I + L)⁻¹, and F is the inverse of that
+    factor."""
 
     rows: Tensor  # [t, f, d] Y
     root: Tensor  # [t, f, f] L
     kappa: Tensor  # [t, 1, 1]
     gamma: Tensor  # [t, 1, 1]
+    tensors: ClassVar[tuple[str, ...]] = ("rows", "root", "kappa", "gamma")
 
     def __call__(self, features: Tensor, crossed: Tensor | None = None) -> Tensor:
-        crossed = features @ self.rows.mT if crossed is None else crossed
+        if crossed is None:
+            crossed = features @ self.rows.mT
         lower = self.root.clone()
         lower.diagonal(dim1=1, dim2=2).add_(1)
         inside = solve_lower(self.root, crossed.mT).mT
@@ -299,12 +412,15 @@ _PANEL = 128  # columns that are handled at once
 
 
 def products_among(rows: Tensor, panels: bool | None = None) -> Tensor:
-    """[t, n, n] the inner products of rows [t, n, m] with each other, of which only the lower triangle is given.
+    """[t, n, n] the inner products of rows [t, n, m] with each other, of which only the lower
+    triangle is given.
 
     On a CPU most of the upper triangle is not computed (``panels``; None: where there is no GPU).
     """
     size = rows.shape[1]
-    if rows.is_cuda if panels is None else not panels:
+    if panels is None:
+        panels = not rows.is_cuda
+    if not panels:
         return rows @ rows.mT
     products = rows.new_zeros(len(rows), size, size)
     for first in range(0, size, _PANEL):
@@ -313,21 +429,23 @@ def products_among(rows: Tensor, panels: bool | None = None) -> Tensor:
     return products
 
 
-def _shrunk(products: Tensor, factor: float | Tensor, diagonal: float | Tensor) -> Tensor:
-    """``factor`` times products [t, n, n], plus a number on the diagonal; one of each for all tasks, or [t]."""
-    shrunk = products * (factor.view(-1, 1, 1) if isinstance(factor, Tensor) else factor)
-    shrunk.diagonal(dim1=1, dim2=2).add_(diagonal.view(-1, 1) if isinstance(diagonal, Tensor) else diagonal)
+def _shrunk(products: Tensor, factor: Tensor, diagonal: Tensor) -> Tensor:
+    """``factor`` [t] times products [t, n, n], plus ``diagonal`` [t] on the diagonal."""
+    shrunk = products * factor.view(-1, 1, 1)
+    shrunk.diagonal(dim1=1, dim2=2).add_(diagonal.view(-1, 1))
     return shrunk
 
 
 def solve_lower(root: Tensor, right: Tensor, panels: bool | None = None) -> Tensor:
     """L⁻¹B for lower triangular L [t, n, n] and B [t, n, m]; one L [1, n, n] serves all tasks.
 
-    On a GPU the batched solver takes three times as long as matrix products. Inverses of the blocks on the diagonal
-    therefore turn the solution into products (``panels``; None: where there is a GPU).
-    """
+    On a GPU the batched solver takes three times as long as matrix products. Inverses of the blocks
+    on the diagonal therefore turn the solution into products (``panels``; None: where there is a
+    GPU)."""
     size = root.shape[-1]
-    if not (root.is_cuda if panels is None else panels) or size <= _PANEL:
+    if panels is None:
+        panels = root.is_cuda
+    if not panels or size <= _PANEL:
         # The right-hand sides are mostly rows of a contiguous table, which are not copied this way.
         whole: Tensor = torch.linalg.solve_triangular(root.mT, right.mT, upper=True, left=False)
         return whole.mT
@@ -338,6 +456,7 @@ def solve_lower(root: Tensor, right: Tensor, panels: bool | None = None) -> Tens
         identity = torch.eye(last - first, dtype=root.dtype, device=root.device).expand_as(block)
         inverse = torch.linalg.solve_triangular(block, identity, upper=False)
         part = right[:, first:last]
-        part = part - root[:, first:last, :first] @ solved[:, :first] if first else part
+        if first:
+            part = part - root[:, first:last, :first] @ solved[:, :first]
         solved[:, first:last] = inverse @ part
     return solved

@@ -1,37 +1,42 @@
 """The representation z of a row x: what is compared. It is learned from the support, for each task.
 
     y_j = (x_j − a_j)^p                       a_j the lowest value of column j; p between ⅝ and 1
-    v_j = (y_j − m_j) / σ_j                   m the middle of the classes, σ_j the scale of the column
-    z   = v (‖v‖² / N)^(−h/2)                 N the effective number of columns, h = N / (N + 8)
+    v_j = (y_j − m_j) / σ_j                   m the middle of the classes, σ_j the scale of the
+    column z   = v (‖v‖² / N)^(−h/2)                 N the effective number of columns, h = N / (N +
+    8)
 
-**Power.** Features that pile up at their lowest value, such as counts or the outputs of a rectifier, have long upper
-tails, in which single large values would decide. p = 1 − ⅜ min(1, g/2), where g is the mean skewness of the columns: 0
-for symmetric columns, 2 for exponential ones. A value below a_j keeps its sign.
+**Power.** Features that pile up at their lowest value, such as counts or the outputs of a
+rectifier, have long upper tails, in which single large values would decide. p = 1 − ⅜ min(1, g/2),
+where g is the mean skewness of the columns: 0 for symmetric columns, 2 for exponential ones. A
+value below a_j keeps its sign.
 
-**Middle.** The mean of the class means, in which a class counts 1/(1 + d_k²/d²): d_k is its distance from the middle
-and d² the median of d_k². So one far class neither moves the middle nor widens the scales.
+**Middle.** The mean of the class means, in which a class counts 1/(1 + d_k²/d²): d_k is its
+distance from the middle and d² the median of d_k². So one far class neither moves the middle nor
+widens the scales.
 
-**Scales.** Column j has the variance o_j over all examples, with m degrees of freedom, and the variance s_j within
-classes, with f. The second is what counts, but few examples give both mostly by chance. So
+**Scales.** Column j has the variance o_j over all examples, with m degrees of freedom, and the
+variance s_j within classes, with f. The second is what counts, but few examples give both mostly by
+chance. So
 
     ln σ_j² = l + κ_j (ln o_j − l) + λ (e_j − ē),    e_j = ln(s_j / o_j),    l the mean of ln o,
     κ_j = w / (w + c_j),    w = max(0, var(ln o) − c̄),    λ = max(0, 1 − ψ'(f/2) / var(e)),
 
-where c_j = ψ'(m/2) max(1, (kurtosis_j − 1)/2) is the variance of ln o_j by chance alone: the columns themselves say how
-much their scales can be trusted (empirical Bayes, as for the variances of genes in Smyth, 2004). Where they differ no
-more than by chance, all columns have one scale. With one example per class λ is 0.
+where c_j = ψ'(m/2) max(1, (kurtosis_j − 1)/2) is the variance of ln o_j by chance alone: the
+columns themselves say how much their scales can be trusted (empirical Bayes, as for the variances
+of genes in Smyth, 2004). Where they differ no more than by chance, all columns have one scale. With
+one example per class λ is 0.
 
-**Length.** Of many independent columns, as embeddings have them, the length of a row says little about its class, and
-z has nearly unit length (h near 1). Of few columns the length is part of what they say (h near 0). Two of n
-examples in N independent columns have E (v_i·v_j)² = (E ‖v‖²)² (1/N + 1/(n − 1)²), the second because they are relative
-to their own middle; N follows from the means over all pairs.
+**Length.** Of many independent columns, as embeddings have them, the length of a row says little
+about its class, and z has nearly unit length (h near 1). Of few columns the length is part of what
+they say (h near 0). Two of n examples in N independent columns have E (v_i·v_j)² = (E ‖v‖²)² (1/N +
+1/(n − 1)²), the second because they are relative to their own middle; N follows from the means over
+all pairs.
 
-Another unit of all columns, or another zero of any, changes nothing. Where the units of columns differ, others change
-little.
+Another unit of all columns, or another zero of any, changes nothing. Where the units of columns
+differ, others change little.
 
-References: Smyth, "Linear models and empirical Bayes methods for assessing differential expression in microarray
-experiments", Statistical Applications in Genetics and Molecular Biology, 2004.
-"""
+References: Smyth, "Linear models and empirical Bayes methods for assessing differential expression
+in microarray experiments", Statistical Applications in Genetics and Molecular Biology, 2004."""
 
 from __future__ import annotations
 
@@ -49,11 +54,15 @@ _MOST_COMPARED = 128  # of these, in pairs
 _ROUNDS = 3  # in which middle, scales and the weights of classes are brought into agreement
 _ROUNDING = 4  # a standard deviation of so many last digits of the middle is none
 _CONSTANT = 1e-10  # a part of a variance that is none, but for rounding
+_CUBE = 3  # the power whose mean is the skewness
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Representation:
-    """What is done to every row of t tasks; one row of each tensor serves all tasks with the same support."""
+    """What is done to every row of t tasks.
+
+    One row of each tensor serves all tasks with the same support.
+    """
 
     lowest: Tensor  # [t, 1, d] a
     power: Tensor  # [t, 1, 1] p
@@ -131,7 +140,7 @@ def _skewness(rows: Tensor) -> Tensor:
     variances = centred.square().mean(1, keepdim=True)
     varies = _varying(variances, rows.amax(1, keepdim=True))
     scale = variances.sqrt().where(varies, 1.0)
-    skewness = (centred / scale).pow(3).mean(1, keepdim=True) * varies
+    skewness = (centred / scale).pow(_CUBE).mean(1, keepdim=True) * varies
     return skewness.sum(-1, keepdim=True) / varies.sum(-1, keepdim=True).clamp_min(1)
 
 
@@ -151,7 +160,15 @@ class _Classes:
 
     @staticmethod
     def of(rows: Tensor, labels: Tensor, n_classes: int, every: int) -> _Classes:
-        sums, counts = class_sums(Tasks(rows, None, labels, rows[:, :0], None, n_classes))
+        examples = Tasks(
+            support_table=rows,
+            support_index=None,
+            support_labels=labels,
+            query_table=rows[:, :0],
+            query_index=None,
+            n_classes=n_classes,
+        )
+        sums, counts = class_sums(examples)
         means = sums / counts.clamp_min(1).unsqueeze(-1)
         return _Classes(labels=labels[:, ::every], counts=counts, means=means)
 
@@ -178,12 +195,17 @@ def _middle_and_weights(rows: Tensor, classes: _Classes) -> tuple[Tensor, Tensor
     return middle, weights
 
 
-def _reciprocal_scales(rows: Tensor, within: Tensor, middle: Tensor, of_class: Tensor, classes: _Classes) -> Tensor:
+def _reciprocal_scales(
+    rows: Tensor,
+    within: Tensor,
+    middle: Tensor,
+    of_class: Tensor,
+    classes: _Classes,
+) -> Tensor:
     """[t, 1, d] 1/σ of columns, and 0 for constant ones.
 
-    ``rows`` [t, s, d] are relative to the middle [t, 1, d], and ``within`` to the means of their classes, which have
-    the weights ``of_class`` [t, k].
-    """
+    ``rows`` [t, s, d] are relative to the middle [t, 1, d], and ``within`` to the means of their
+    classes, which have the weights ``of_class`` [t, k]."""
     freedom = classes.freedom
     weights = (of_class / classes.counts.clamp_min(1)).gather(1, classes.labels)
     shares = (weights / weights.sum(-1, keepdim=True)).unsqueeze(1)
@@ -208,8 +230,13 @@ def _reciprocal_scales(rows: Tensor, within: Tensor, middle: Tensor, of_class: T
 
 
 def _reliability(logs: Tensor, which: Tensor, by_chance: Tensor) -> Tensor:
-    """[t, 1, d] κ, for logarithms of variances [t, 1, d] that differ ``by_chance`` [t, 1, d] at least."""
-    mean_chance = (by_chance * which).sum(-1, keepdim=True) / which.sum(-1, keepdim=True).clamp_min(1)
+    """[t, 1, d] κ, for logarithms of variances [t, 1, d] that differ ``by_chance`` [t, 1, d] at
+    least.
+    """
+    mean_chance = (by_chance * which).sum(
+        -1,
+        keepdim=True,
+    ) / which.sum(-1, keepdim=True).clamp_min(1)
     real = (_variance(logs, which) - mean_chance).clamp_min(0)
     return real / (real + by_chance)
 
@@ -227,7 +254,9 @@ def _by_chance(freedom: Tensor) -> Tensor:
 
 
 def _freedom(weights: Tensor) -> Tensor:
-    """[t] one less than as many samples as would be as informative as those with weights [t, s], if all were equal."""
+    """[t] one less than as many samples as would be as informative as those with weights [t, s], if
+    all were equal.
+    """
     informative = weights.sum(-1).square() / weights.square().sum(-1)
     return (informative - 1).clamp_min(0.5)
 

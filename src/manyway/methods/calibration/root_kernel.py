@@ -1,10 +1,9 @@
 # mypy: disable-error-code="no-untyped-def,no-untyped-call,untyped-decorator,misc,type-arg"
 """Inverse factors of many matrices on a GPU: L⁻¹ of A = LL'; see ``metric.Scatter``.
 
-A matrix is halved until its parts have 64 rows, which a kernel factors and inverts in registers; all the rest are
-batched products. The batched factor of the solver library takes longer than this inverse, and triangular
-systems would have to be solved after it.
-"""
+A matrix is halved until its parts have 64 rows, which a kernel factors and inverts in registers;
+all the rest are batched products. The batched factor of the solver library takes longer than this
+inverse, and triangular systems would have to be solved after it."""
 
 import triton
 import triton.language as tl
@@ -12,11 +11,15 @@ from torch import Tensor
 
 from manyway.core.kernels.launch import Memory, launch, writes_part
 
+_LEAST_SIZE = 16  # of a tile
 _PART = 64  # a part of so many rows and columns fits into registers
 
 
 def inverse_root(matrices: Tensor) -> Tensor:
-    """[t, n, n] L⁻¹ of matrices [t, n, n], of which the lower triangle is read; contiguous ones are overwritten."""
+    """[t, n, n] L⁻¹ of matrices [t, n, n], of which the lower triangle is read.
+
+    Contiguous ones are overwritten.
+    """
     roots = matrices.contiguous()
     _invert_all(roots)
     return roots
@@ -50,7 +53,7 @@ def _invert_parts(matrices: Tensor) -> None:
         size=size,
         of_task=matrices.stride(0),
         of_row=matrices.stride(1),
-        SIZE=max(16, triton.next_power_of_2(size)),
+        SIZE=max(_LEAST_SIZE, triton.next_power_of_2(size)),
         num_warps=1,
     )
 
@@ -61,7 +64,8 @@ def _invert(matrix_ptr, size, of_task, of_row, SIZE: tl.constexpr):
     k = tl.arange(0, SIZE)
     rows, columns = k[:, None], k[None, :]
     inside = (rows < size) & (columns < size)
-    # Outside of the block the matrix is the identity, and so is its inverse factor. The lower triangle is mirrored.
+    # Outside of the block the matrix is the identity, and so is its inverse factor. The lower
+    # triangle is mirrored.
     low, high = tl.maximum(rows, columns), tl.minimum(rows, columns)
     matrix = tl.load(matrix_ptr + t * of_task + low * of_row + high, inside, other=0.0)
     matrix = tl.where(inside, matrix, tl.where(rows == columns, 1.0, 0.0))

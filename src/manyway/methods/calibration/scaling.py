@@ -1,4 +1,7 @@
-"""Feature transforms of methods: those of ``core.transforms``, and ``white``, which is learned from the support."""
+"""Feature transforms of methods.
+
+Those of ``core.transforms``, and ``white``, which is learned from the support.
+"""
 
 from dataclasses import dataclass, replace
 
@@ -11,7 +14,8 @@ from manyway.errors import InputError, nearest
 from manyway.methods.calibration.calibration import calibrate
 from manyway.methods.calibration.constants import Constants
 
-# These feature transforms depend on the queries, so that nothing can be learned before the queries are known.
+# These feature transforms depend on the queries, so that nothing can be learned before the queries
+# are known.
 QUERY_DEPENDENT = frozenset({"range", "tcl2"})
 
 
@@ -19,7 +23,8 @@ QUERY_DEPENDENT = frozenset({"range", "tcl2"})
 class Prepared:
     """A classifier that was trained on a support."""
 
-    prototypes: Tensor  # [t, k, d] in the transformed features; t is 1 when all tasks have the same support
+    # [t, k, d] in the transformed features; t is 1 when all tasks have the same support
+    prototypes: Tensor
     objective: Tensor | None = None  # [t, i] the training loss after each step, if it was recorded
 
 
@@ -30,17 +35,22 @@ def transform(tasks: Tasks, name: str | None) -> Tasks:
     >>> transform(tasks, "l2").query.flatten().tolist()
     [0.6000000238418579, 0.800000011920929]
     """
-    return apply(tasks, learn_scaling(tasks, name)) if name == "white" else plain_transform(_checked(tasks, name), name)
+    if name == "white":
+        return apply(tasks, _white(tasks))
+    return plain_transform(_checked(tasks, name), name)
 
 
 def learn_scaling(tasks: Tasks, name: str | None) -> Scalings:
     """What the transform of that name does to rows of these tasks."""
-    return _white(tasks) if name == "white" else learn_plain(_checked(tasks, name), name)
+    if name == "white":
+        return _white(tasks)
+    return learn_plain(_checked(tasks, name), name)
 
 
 def _checked(tasks: Tasks, name: str | None) -> Tasks:
     if name is not None and name not in TRANSFORMS:
-        raise InputError(f"There is no feature transform '{name}'; {nearest(name, [*TRANSFORMS, 'white'])}")
+        hint = nearest(name, [*TRANSFORMS, "white"])
+        raise InputError(f"There is no feature transform '{name}'; {hint}")
     return tasks
 
 
@@ -50,7 +60,8 @@ def _white(tasks: Tasks) -> Scalings:
     Minus half a squared distance of the new features is a calibrated log-likelihood.
     """
     if not tasks.n_support:
-        raise InputError("scale='white' is learned from examples, and there are none; choose another, such as 'cl2'.")
+        problem = "scale='white' is learned from examples, and there are none"
+        raise InputError(f"{problem}; choose another, such as 'cl2'.")
     known = replace(tasks, pile=None)
     calibration = calibrate(plain_transform(known, "rcl2"), Constants())
     placing = calibration.placing(calibration.precision.sqrt())

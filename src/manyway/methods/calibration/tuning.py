@@ -1,108 +1,231 @@
-"""Prototypes that are tuned to tell classes apart: logistic regression that begins with what the metric says.
+"""Prototypes that are tuned to tell classes apart: logistic regression that begins with what the
+metric says.
 
-Where examples are many, class means w_k are not the prototypes that label best. Tuned prototypes v_k lower
+Where examples are many, class means w_k are not the prototypes that label best. Tuned prototypes
+v_k lower
 
     Σ_i −ln p(y_i | z_i),    ln p(k | z) = −½ τ (‖z − v_k‖² − S/n_k) + const.,
 
-over the placed support samples, by a few accelerated gradient steps from w (Nesterov, 1983). This is logistic
-regression which is held near the metric's classifier by the number of its steps, and whose biases follow from its
-weights. So it needs no temperature of its own, and its prototypes remain vectors among the items, which queries can
-update. Free biases were worse on all of five sets.
+over the placed support samples, by a few accelerated gradient steps from w (Nesterov, 1983). This
+is logistic regression which is held near the metric's classifier by the number of its steps, and
+whose biases follow from its weights. So it needs no temperature of its own, and its prototypes
+remain vectors among the items, which queries can update. Free biases were worse on all of five
+sets.
 
-Samples are as if they had been left out. z_i has a part in the metric; without it, its inner products are those of
-z + ρ c(z·ρ)/(1 − h), where ρ is its placed residual and h = c‖ρ‖² its leverage (as in ``metric``). It has a part in the
-mean of its class; without it, it is n/(n − 1) times as far from it. With the samples as they are, intents gain a third
-less, and birds half.
+Samples are as if they had been left out. z_i has a part in the metric; without it, its inner
+products are those of z + ρ c(z·ρ)/(1 − h), where ρ is its placed residual and h = c‖ρ‖² its
+leverage (as in ``metric``). It has a part in the mean of its class; without it, it is n/(n − 1)
+times as far from it. With the samples as they are, intents gain a third less, and birds half.
 
-The number of steps, or none, is chosen by the cross-entropy of every fifth example of each class, left out, twice. A
-gain of a standard error was asked for first: it was no safer on five sets, and half of what intents and birds gain was
-lost. On 28 tables of KEEL with at most 64 features and 20 examples per class labels gain 0.6 points.
-"""
+The number of steps, or none, is chosen by the cross-entropy of every fifth example of each class,
+left out, twice. A gain of a standard error was asked for first: it was no safer on five sets, and
+half of what intents and birds gain was lost. On 28 tables of KEEL with at most 64 features and 20
+examples per class labels gain 0.6 points."""
+
+from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
 
 from manyway.core import Tasks, one_hot
 from manyway.core.kernels import tensor_cores
-from manyway.methods.calibration.calibration import Calibration, ranks_of
+from manyway.methods.calibration.calibration import Calibration
 from manyway.methods.calibration.constants import Constants
+from manyway.methods.calibration.left_out import ranks_of
 from manyway.methods.calibration.metric import rows_of
 
-_FOLDS, _TRIED = 5, 2  # more would cost more than they tell
+_FOLDS = 5
+_TRIED = 2  # folds; more would cost more than they tell
 _STOPS = (2, 4, 8)  # the numbers of steps that are tried; more change nothing
-_POWER_STEPS = 3  # to find how steep the objective is at most; accelerated steps may be a third too long
+# To find how steep the objective is at most; accelerated steps may be a third too long.
+_POWER_STEPS = 3
 _MOST_LEVERAGE = 0.9
-_MOST_SAMPLES = 512  # so many samples take part in the steps, those in most doubt: the others would change little
+# So many samples take part in the steps, those in most doubt: the others would change little.
+_MOST_SAMPLES = 512
+_SHORTEST = 1e-30  # a mean in the middle has no direction
+_LEAST_STEEPNESS = 0.01  # where no sample is in doubt, prototypes stay
+_SHORTER_STEP = 4  # what a step that was too long is divided by
+_NESTEROV = 4  # in the momentum (1 + √(1 + 4 m²)) / 2
 
 
-def tuned(calibration: Calibration, means: Tensor, tasks: Tasks, constants: Constants, always: bool) -> Calibration:
+def tuned(
+    calibration: Calibration,
+    means: Tensor,
+    tasks: Tasks,
+    constants: Constants,
+    always: bool,
+) -> Calibration:
     """The calibration with tuned prototypes in the tasks where that helps, or in all.
 
     ``means`` [t, k, d] are the placed means of the classes, which the calibration may have shrunk.
     """
-    placed, labels = calibration.place(tasks.support), tasks.support_labels
-    examples, stops, n_classes = calibration.examples, _STOPS, means.shape[1]
-    member, own_counts = one_hot(labels, n_classes, placed.dtype), examples.gather(1, labels)
-    weights = own_counts.gt(1) / (1 + own_counts / constants.class_limit)
-    biases = calibration.squares - calibration.offsets.square().sum(-1)
-    shorter = calibration.offsets.norm(dim=-1, keepdim=True) / means.norm(dim=-1, keepdim=True).clamp_min(1e-30)
-    tau = calibration.precision.view(-1, 1, 1)
-
-    def left_out(means: Tensor, counts: Tensor) -> Tensor:
-        """[t, s, d] the samples, each as if it had no part in the mean of its class."""
-        return rows + (rows - rows_of(means, labels)) / (counts.gather(1, labels) - 1).clamp_min(1).unsqueeze(-1)
-
-    def path(means: Tensor, counts: Tensor, used: Tensor, n_steps: int) -> Iterator[tuple[Tensor, Tensor]]:
-        """Prototypes [t, k, d], before each step and after the last, and biases; ``used`` [t, s] weighs the samples."""
-        here = first = before = means * shorter
-        samples, of = (rows_of(one, hardest) for one in (left_out(means, counts), member))
-        farther = biases * examples / counts
-        column = (used.gather(1, hardest) * (n_classes / used.sum(-1, keepdim=True))).unsqueeze(-1)
-        momentum, pace, most = torch.ones_like(tau), step, torch.full_like(tau, torch.inf)
-        for number in range(n_steps):
-            yield before, farther
-            logs = _scores(samples, here, farther, tau).log_softmax(-1)
-            loss = -(logs * of * column).sum((1, 2), keepdim=True)
-            good, most = loss <= most, most if number else loss
-            pace = torch.where(good, pace, pace / 4)  # too long: begin again with shorter steps
-            errors = logs.exp_().sub_(of).mul_(column)
-            after = here - pace * (errors.mT @ samples - errors.sum(1).unsqueeze(-1) * here)
-            faster = (1 + (1 + 4 * momentum.square()).sqrt()) / 2
-            further = after + (momentum - 1) / faster * (after - before)
-            here, before = torch.where(good, further, first), torch.where(good, after, first)
-            momentum = torch.where(good, faster, 1.0)
-        yield before, farther
-
+    placed = calibration.place(tasks.support)
     with tensor_cores(placed):
-        rows = _without_themselves(calibration, placed, placed - rows_of(means, labels), own_counts)
-        samples = left_out(means, examples)
-        p = _scores(samples, calibration.offsets, biases, tau).softmax(-1)
-        hardest = ((1 - (p * member).sum(-1)) * weights).topk(min(labels.shape[1], _MOST_SAMPLES), 1).indices
-        column = (weights * (n_classes / weights.sum(-1, keepdim=True))).unsqueeze(-1)
-        steepness = _steepness(*(rows_of(one, hardest) for one in (samples, p, member, column)))
-        step = 1 / (steepness * tau).clamp_min(0.01)  # where no sample is in doubt, prototypes stay
+        regression = _Regression.of(calibration, placed, means, tasks.support_labels, constants)
+        whole = _Samples(means=means, counts=calibration.examples, weights=regression.weights)
+        chosen = regression.best_stop()
+        better = (chosen.gain > 0) | always
+        wanted = chosen.n_steps.where(better, 0).view(-1, 1, 1)
+        better = better.view(-1, 1, 1)
+        offsets = calibration.offsets
+        for number, prototypes in enumerate(regression.path(whole, int(wanted.max()))):
+            offsets = torch.where((wanted == number) & better, prototypes, offsets)
+    squares = offsets.square().sum(-1) + regression.biases
+    return replace(calibration, offsets=offsets, squares=squares)
 
-        folds, gains = ranks_of(labels, examples) % _FOLDS, []
-        for fold in range(_TRIED):
-            without = weights * (folds == fold)
-            missing, which = without.topk(int((without > 0).sum(-1).max()), 1)
-            own = rows_of(member, which) * missing.gt(0).unsqueeze(-1)
-            counts = examples - own.sum(1)
-            centres = (means * examples.unsqueeze(-1) - own.mT @ rows_of(placed, which)) / counts.unsqueeze(-1)
-            steps = enumerate(path(centres, counts, weights - without, stops[-1]))
-            found = [one for number, one in steps if number in (0, *stops)]
-            first, *logs = (_scores(rows_of(rows, which), *one, tau).log_softmax(-1) for one in found)
-            gains.append(torch.stack([((one - first) * own).sum(-1) * missing for one in logs]).sum(-1))
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class _Samples:
+    """The samples that prototypes are tuned on."""
+
+    means: Tensor  # [t, k, d] of the classes
+    counts: Tensor  # [t, k] how many samples the classes have
+    weights: Tensor  # [t, s] what each sample counts
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class _Stop:
+    """After how many steps to stop."""
+
+    gain: Tensor  # [t] by how much the cross-entropy of samples that are left out falls
+    n_steps: Tensor  # [t]
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class _Regression:
+    """The logistic regression of some tasks."""
+
+    placed: Tensor  # [t, s, d] all samples
+    rows: Tensor  # [t, s, d] the same, each as if it had no part in the metric
+    labels: Tensor  # [t, s]
+    member: Tensor  # [t, s, k] 1 for the class of a sample, else 0
+    means: Tensor  # [t, k, d] of the classes
+    examples: Tensor  # [t, k] how many samples the classes have
+    weights: Tensor  # [t, s] what each sample counts
+    biases: Tensor  # [t, k] −S/n
+    shorter: Tensor  # [t, k, 1] by how much prototypes are shorter than means
+    tau: Tensor  # [t, 1, 1]
+    hardest: Tensor  # [t, n] the samples in most doubt
+    step: Tensor  # [t, 1, 1] the length of a step
+
+    @staticmethod
+    def of(
+        calibration: Calibration,
+        placed: Tensor,
+        means: Tensor,
+        labels: Tensor,
+        constants: Constants,
+    ) -> _Regression:
+        """Of placed samples [t, s, d] with labels [t, s] in classes with means [t, k, d]."""
+        examples = calibration.examples
+        n_classes = means.shape[1]
+        own_counts = examples.gather(1, labels)
+        weights = own_counts.gt(1) / (1 + own_counts / constants.class_limit)
+        member = one_hot(labels, n_classes, placed.dtype)
+        biases = calibration.squares - calibration.offsets.square().sum(-1)
+        tau = calibration.precision.view(-1, 1, 1)
+        residuals = placed - rows_of(means, labels)
+        rows = _without_themselves(calibration, placed, residuals, own_counts)
+        samples = _left_out(rows, means, examples, labels)
+        p = _scores(samples, calibration.offsets, biases, tau).softmax(-1)
+        doubt = (1 - (p * member).sum(-1)) * weights
+        hardest = doubt.topk(min(labels.shape[1], _MOST_SAMPLES), 1).indices
+        column = _column(weights, weights, n_classes)
+        steepness = _steepness(
+            rows_of(samples, hardest),
+            rows_of(p, hardest),
+            rows_of(member, hardest),
+            rows_of(column, hardest),
+        )
+        lengths = means.norm(dim=-1, keepdim=True).clamp_min(_SHORTEST)
+        return _Regression(
+            placed=placed,
+            rows=rows,
+            labels=labels,
+            member=member,
+            means=means,
+            examples=examples,
+            weights=weights,
+            biases=biases,
+            shorter=calibration.offsets.norm(dim=-1, keepdim=True) / lengths,
+            tau=tau,
+            hardest=hardest,
+            step=1 / (steepness * tau).clamp_min(_LEAST_STEEPNESS),
+        )
+
+    def path(self, given: _Samples, n_steps: int) -> Iterator[Tensor]:
+        """Prototypes [t, k, d], before each step and after the last."""
+        first = given.means * self.shorter
+        here = first
+        before = first
+        left_out = _left_out(self.rows, given.means, given.counts, self.labels)
+        samples = rows_of(left_out, self.hardest)
+        member = rows_of(self.member, self.hardest)
+        biases = self._biases(given)
+        weights = given.weights
+        column = _column(weights.gather(1, self.hardest), weights, member.shape[-1])
+        momentum = torch.ones_like(self.tau)
+        pace = self.step
+        most = torch.full_like(self.tau, torch.inf)
+        for number in range(n_steps):
+            yield before
+            logs = _scores(samples, here, biases, self.tau).log_softmax(-1)
+            loss = -(logs * member * column).sum((1, 2), keepdim=True)
+            good = loss <= most
+            if number == 0:
+                most = loss
+            # Too long: begin again with shorter steps.
+            pace = torch.where(good, pace, pace / _SHORTER_STEP)
+            errors = logs.exp_().sub_(member).mul_(column)
+            after = here - pace * (errors.mT @ samples - errors.sum(1).unsqueeze(-1) * here)
+            faster = (1 + (1 + _NESTEROV * momentum.square()).sqrt()) / 2
+            further = after + (momentum - 1) / faster * (after - before)
+            here = torch.where(good, further, first)
+            before = torch.where(good, after, first)
+            momentum = torch.where(good, faster, 1.0)
+        yield before
+
+    def best_stop(self) -> _Stop:
+        """The number of steps with the highest gain, by leaving folds of the samples out."""
+        folds = ranks_of(self.labels, self.examples) % _FOLDS
+        gains = [self._gains(self.weights * (folds == fold)) for fold in range(_TRIED)]
         gain, best = torch.stack(gains).sum(0).max(0)
-        better = (gain > 0) | always
-        wanted = torch.tensor(stops, device=best.device)[best].where(better, 0).view(-1, 1, 1)
-        offsets, steps = calibration.offsets, enumerate(path(means, examples, weights, int(wanted.max())))
-        for number, (prototypes, _) in steps:
-            offsets = torch.where((wanted == number) & better.view(-1, 1, 1), prototypes, offsets)
-    return replace(calibration, offsets=offsets, squares=offsets.square().sum(-1) + biases)
+        return _Stop(gain=gain, n_steps=torch.tensor(_STOPS, device=best.device)[best])
+
+    def _gains(self, without: Tensor) -> Tensor:
+        """[n, t] the gain of each number of steps, without samples that count so much [t, s]."""
+        missing, which = without.topk(int((without > 0).sum(-1).max()), 1)
+        own = rows_of(self.member, which) * missing.gt(0).unsqueeze(-1)
+        counts = self.examples - own.sum(1)
+        sums = self.means * self.examples.unsqueeze(-1) - own.mT @ rows_of(self.placed, which)
+        means = sums / counts.unsqueeze(-1)
+        given = _Samples(means=means, counts=counts, weights=self.weights - without)
+        biases = self._biases(given)
+        rows = rows_of(self.rows, which)
+        logs = []
+        for number, prototypes in enumerate(self.path(given, _STOPS[-1])):
+            if number in (0, *_STOPS):
+                logs.append(_scores(rows, prototypes, biases, self.tau).log_softmax(-1))
+        gains = [((one - logs[0]) * own).sum(-1) * missing for one in logs[1:]]
+        return torch.stack(gains).sum(-1)
+
+    def _biases(self, given: _Samples) -> Tensor:
+        """[t, k] −S/n of as many samples as are given."""
+        return self.biases * self.examples / given.counts
+
+
+def _left_out(rows: Tensor, means: Tensor, counts: Tensor, labels: Tensor) -> Tensor:
+    """[t, s, d] the samples, each as if it had no part in the mean of its class."""
+    others = (counts.gather(1, labels) - 1).clamp_min(1).unsqueeze(-1)
+    return rows + (rows - rows_of(means, labels)) / others
+
+
+def _column(weights: Tensor, of_all: Tensor, n_classes: int) -> Tensor:
+    """[t, n, 1] weights [t, n], so that those of all samples sum to the number of classes."""
+    return (weights * (n_classes / of_all.sum(-1, keepdim=True))).unsqueeze(-1)
 
 
 def _scores(rows: Tensor, prototypes: Tensor, biases: Tensor, tau: Tensor) -> Tensor:
@@ -112,10 +235,11 @@ def _scores(rows: Tensor, prototypes: Tensor, biases: Tensor, tau: Tensor) -> Te
 
 
 def _steepness(rows: Tensor, p: Tensor, member: Tensor, weights: Tensor) -> Tensor:
-    """[t, 1, 1] the largest eigenvalue of Σ w (diag p − pp') ⊗ zz', by power iteration that begins with the gradient.
+    """[t, 1, 1] the largest eigenvalue of Σ w (diag p − pp') ⊗ zz', by power iteration that begins
+    with the gradient.
 
-    ``rows`` [t, s, d] have the probabilities p [t, s, k], the classes ``member`` [t, s, k] and weights [t, s, 1].
-    """
+    ``rows`` [t, s, d] have the probabilities p [t, s, k], the classes ``member`` [t, s, k] and
+    weights [t, s, 1]."""
     direction = ((p - member) * weights).mT @ rows
     for _ in range(_POWER_STEPS):
         length = torch.linalg.vector_norm(direction, dim=(1, 2), keepdim=True)
@@ -124,14 +248,21 @@ def _steepness(rows: Tensor, p: Tensor, member: Tensor, weights: Tensor) -> Tens
     return direction.square().sum((1, 2), keepdim=True).sqrt()
 
 
-def _without_themselves(calibration: Calibration, placed: Tensor, residuals: Tensor, own_counts: Tensor) -> Tensor:
+def _without_themselves(
+    calibration: Calibration,
+    placed: Tensor,
+    residuals: Tensor,
+    own_counts: Tensor,
+) -> Tensor:
     """[t, s, d] placed samples, as if each had no part in the metric."""
     if calibration.metric is None:
         return placed
     n_samples, n_features = placed.shape[1:]
-    total = ((n_samples - calibration.counts.shape[1]) * calibration.scatter).clamp_min(torch.finfo(placed.dtype).tiny)
-    parts = (1 - calibration.shrinkage) * n_features / total
-    parts = (parts / calibration.metric.stretch.square()).unsqueeze(-1) * own_counts / (own_counts - 1).clamp_min(1)
+    tiny = torch.finfo(placed.dtype).tiny
+    freedom = n_samples - calibration.counts.shape[1]
+    parts = (1 - calibration.shrinkage) * n_features / (freedom * calibration.scatter).clamp_min(tiny)
+    parts = (parts / calibration.metric.stretch.square()).unsqueeze(-1)
+    parts = parts * own_counts / (own_counts - 1).clamp_min(1)
     leverage = (parts * residuals.square().sum(-1)).clamp_max(_MOST_LEVERAGE)
     along = parts * (placed * residuals).sum(-1) / (1 - leverage)
     return placed + residuals * along.unsqueeze(-1)

@@ -1,1 +1,4 @@
-"""Evidence, the default method: calibrated likelihoods and as few classes as the queries give evidence for."""
+"""Evidence, the default method.
+
+Calibrated likelihoods and as few classes as the queries give evidence for.
+"""

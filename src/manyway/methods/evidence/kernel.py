@@ -1,16 +1,21 @@
 # mypy: disable-error-code="no-untyped-def,no-untyped-call,untyped-decorator,misc,type-arg"
-"""The search of evidence as a GPU kernel: a compiled copy of ``manyway.methods.evidence.search``, one program per task.
+"""The search of evidence as a GPU kernel: a compiled copy of ``manyway.methods.evidence.loop``.
+
+There is one program per task.
 
 An update reads the likelihoods and assignments of a task once. It writes the new assignments,
 
     u_qk = softmax_k(s ℓ_qk + slope_k + entry_cost_k / (1 − u_qk)),
 
-and accumulates m_k = Σ_q u_qk, the expected count of each class, and ln p⁰_k = Σ_q ln(1 − u_qk), the logarithm of the
-probability that the class is absent. The concentration is then chosen among the grid, and the slopes follow. Gamma
-functions are evaluated by series for arguments of at least 1, which suffices because a count is at least 1.
+and accumulates m_k = Σ_q u_qk, the expected count of each class, and ln p⁰_k = Σ_q ln(1 − u_qk),
+the logarithm of the probability that the class is absent. The concentration is then chosen among
+the grid, and the slopes follow. Gamma functions are evaluated by series for arguments of at least
+1, which suffices because a count is at least 1.
 
-The order of sums differs from the plain loop, so that assignments agree to rounding; a test compares the two.
-"""
+The order of sums differs from the plain loop, so that assignments agree to rounding; a test
+compares the two."""
+
+from typing import NamedTuple
 
 import torch
 import triton
@@ -21,11 +26,29 @@ from manyway.core.kernels.launch import Memory, launch, reads, writes
 from manyway.methods.evidence.schedule import Parameters
 
 MAX_CLASSES = 2048  # the assignments of one query must fit into registers
-MAX_PAIRS = 1 << 20  # queries × classes per task: beyond this one program per task leaves most of the GPU idle
+# Queries × classes per task: beyond this one program per task leaves most of the GPU idle
+MAX_PAIRS = 1 << 20
 _TILE = 2048  # assignments per tile
+_LEAST_WIDTH = 16  # of a tile
+_BLOCK = 64  # classes whose prior is computed at once
+_MOST_WARPS = 8
+_WARP = 32  # threads
 
 
-def search(likelihood: Tensor, alphas: Tensor, terms: Tensor, parameters: Parameters) -> tuple[Tensor, Tensor, Tensor]:
+class KernelSearch(NamedTuple):
+    """What the kernel finds."""
+
+    assignments: Tensor  # [t, q, k]
+    n_iter: Tensor  # [t] iterations after annealing
+    converged: Tensor  # [t] whether no assignment moved by ``tol`` in the last one
+
+
+def search(
+    likelihood: Tensor,
+    alphas: Tensor,
+    terms: Tensor,
+    parameters: Parameters,
+) -> KernelSearch:
     """The search of all tasks, one program per task.
 
     Parameters
@@ -40,18 +63,14 @@ def search(likelihood: Tensor, alphas: Tensor, terms: Tensor, parameters: Parame
 
     Returns
     -------
-    assignments : Tensor of shape [t, q, k]
-    n_iter : Tensor of shape [t]
-        Iterations after annealing.
-    converged : Tensor of shape [t]
-        Whether no assignment moved by ``tol`` in the last one.
+    KernelSearch
     """
     n_tasks, n_query, n_classes = likelihood.shape
     schedule = parameters.constants
     assignments = likelihood.new_empty(n_tasks, n_query, n_classes)
     n_iter = torch.empty(n_tasks, dtype=torch.int64, device=likelihood.device)
     converged = torch.empty(n_tasks, dtype=torch.bool, device=likelihood.device)
-    width = max(16, triton.next_power_of_2(n_classes))
+    width = max(_LEAST_WIDTH, triton.next_power_of_2(n_classes))
     rows = max(1, min(_TILE // width, triton.next_power_of_2(n_query)))
     memory = Memory.of(
         likelihood=reads(likelihood, "t q k"),
@@ -77,17 +96,21 @@ def search(likelihood: Tensor, alphas: Tensor, terms: Tensor, parameters: Parame
         WIDTH=width,
         ROWS=rows,
         ALPHAS=triton.next_power_of_2(len(alphas)),
-        BLOCK=min(width, 64),
-        # More warps than this would hold copies of a small tile and read elements that another has overwritten.
-        num_warps=max(1, min(8, rows * width // 32)),
+        BLOCK=min(width, _BLOCK),
+        # More warps than this would hold copies of a small tile and read elements that another has
+        # overwritten.
+        num_warps=max(1, min(_MOST_WARPS, rows * width // _WARP)),
         num_stages=1,
     )
-    return assignments, n_iter, converged
+    return KernelSearch(assignments, n_iter, converged)
 
 
 @triton.jit
 def _log_gamma_and_slope(x):
-    """ln Γ(x) and its derivative by Stirling's series at x + 4. Unused outputs are eliminated by the compiler."""
+    """ln Γ(x) and its derivative by Stirling's series at x + 4.
+
+    Unused outputs are eliminated by the compiler.
+    """
     z = x + 4
     y = x * (x + 3)
     w = 1 / z
@@ -104,7 +127,8 @@ def _presence(mass, log_absent):
     """p⁰, 1 − p⁰ and c: see ``manyway.methods.evidence.prior``."""
     absent = tl.exp(log_absent)
     small = mass * (1 - mass * (0.5 - mass * (1 / 6 - mass / 24)))
-    least = tl.where(mass < 0.05, small, 1 - tl.exp(-mass))  # a lower bound on 1 − p⁰ given the mass
+    # A lower bound on 1 − p⁰ given the mass
+    least = tl.where(mass < 0.05, small, 1 - tl.exp(-mass))
     present = tl.minimum(tl.maximum(1 - absent, least), mass)
     return absent, present, tl.maximum(mass / tl.maximum(present, 1e-37), 1.0)
 
@@ -160,7 +184,12 @@ def _search(
         tl.debug_barrier()  # other threads read these sums and assignments next
 
         parts = mass / n_query
-        effective = tl.exp(-tl.sum(tl.where(parts > 0, parts * tl.log(tl.maximum(parts, 1e-37)), 0.0), axis=0))
+        effective = tl.exp(
+            -tl.sum(
+                tl.where(parts > 0, parts * tl.log(tl.maximum(parts, 1e-37)), 0.0),
+                axis=0,
+            )
+        )
         if (done == anneal_steps) & (anneal_steps > 0):
             agreement = tl.maximum(1 - effective / tl.minimum(n_query, n_classes), 0.0)
             sharp = 1.5 - 0.5 * agreement

@@ -1,20 +1,25 @@
-"""Classes that are known by a vector each, such as the text embedding of their name, beside or instead of examples.
+"""Scaled tasks, and classes that are known by a vector each, such as the text embedding of their
+name.
 
-Vectors of names and items lie apart, even if one encoder made both. So each kind is centred on its own: names on their
-mean over the classes that have examples, items on the mean of the examples.
+Vectors of names and items lie apart, even if one encoder made both. So each kind is centred on its
+own: names on their mean over the classes that have examples, items on the mean of the examples.
 
-**With examples.** A name counts as a number of examples of its class: the mean of n examples has the squared error S/n,
-a name the error E, so it is worth S/E of them (``_worth``), which is learned from the classes that have both. Names are
-shortened as much as they point past the examples on average. A prototype is then
+**With examples.** A name counts as a number of examples of its class: the mean of n examples has
+the squared error S/n, a name the error E, so it is worth S/E of them (``_worth``), which is learned
+from the classes that have both. Names are shortened as much as they point past the examples on
+average. A prototype is then
 
     w_k = (n_k x̄_k + worth · v_k) / (n_k + worth).
 
-**Without any example** there are two guesses: items lie where names do, or their mean is that of the queries. The guess
-that explains the queries better says which classes occur, in proportions π. Then items are centred on the mean of the
-queries, less what is particular to these classes (``_middle``):
+**Without any example** there are two guesses: items lie where names do, or their mean is that of
+the queries. The guess that explains the queries better says which classes occur, in proportions π.
+Then items are centred on the mean of the queries, less what is particular to these classes
+(``_middle``):
 
     middle = mean_q z_q − (Σ_k π_k v_k − v̄) / N,        N = exp(−Σ_k π_k ln π_k).
 """
+
+from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
@@ -34,24 +39,30 @@ from manyway.core import (
     level,
     rowwise,
 )
-from manyway.methods.calibration import Calibration, Representation, learn_representation, learn_scaling
-from manyway.methods.evidence.likelihood import moved
+from manyway.methods.calibration import (
+    Calibration,
+    Representation,
+    learn_representation,
+    learn_scaling,
+)
+from manyway.methods.evidence.likelihood import with_prototypes
 from manyway.methods.evidence.schedule import Parameters, Schedule
 
+# Scales that have no curve of their own where there is no example.
+_CENTRED = (None, "auto", "l2", "cl2", "tcl2", "rcl2")
 
-@dataclass(frozen=True, eq=False)
-class Named:
-    """Tasks whose classes have names."""
 
-    tasks: Tasks  # scaled; where a class lacks examples, all names are further examples
-    scaling: Scaling | Representation  # of the queries
-    vectors: Tensor  # [t, k, d] the names, among the scaled items
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Names:
+    """The names of the classes, among the scaled items."""
+
+    vectors: Tensor  # [t, k, d]
     worth: Tensor  # [t] how many examples a name counts
     included: bool  # whether the names are among the examples
     alone: Tensor  # [t, k] whether a class has a name only, and others have examples
     schedule: Schedule
 
-    def with_names(self, calibration: Calibration, placed: Tensor) -> Calibration:
+    def added_to(self, calibration: Calibration, placed: Tensor) -> Calibration:
         """The calibration with prototypes that have taken in the names.
 
         Parameters
@@ -59,72 +70,105 @@ class Named:
         calibration : Calibration
             Learned on the examples; on the names, too, where a class has no other.
         placed : Tensor of shape [t, k, d]
-            The names, placed as queries are; [t, 0, d]: the calibration stays as it is.
+            The names, placed as queries are.
 
         Returns
         -------
         Calibration
-            A class with a name alone, among others with examples, counts ``name_alone`` times as many samples.
+            A class with a name alone, among others with examples, counts ``name_alone`` times as
+            many samples.
         """
-        if not placed.shape[1]:
-            return calibration
         more = self.worth.view(-1, 1) - float(self.included)
         counts = calibration.counts + more
-        offsets = calibration.offsets * calibration.counts.unsqueeze(-1) + placed * more.unsqueeze(-1)
-        offsets = offsets / counts.unsqueeze(-1)
-        return moved(calibration, offsets, torch.where(self.alone, self.schedule.name_alone * counts, counts))
+        offsets = calibration.offsets * calibration.counts.unsqueeze(-1)
+        offsets = (offsets + placed * more.unsqueeze(-1)) / counts.unsqueeze(-1)
+        counts = torch.where(self.alone, self.schedule.name_alone * counts, counts)
+        return with_prototypes(calibration, offsets, counts)
 
 
-def named(tasks: Tasks, parameters: Parameters, proportions: Tensor) -> Named:
+@dataclass(frozen=True, eq=False, kw_only=True)
+class ScaledTasks:
+    """Tasks with scaled rows, what scales the queries, and the names of the classes, if they have
+    any.
+    """
+
+    tasks: Tasks  # where a class lacks examples, all names are further examples
+    scaling: Scaling | Representation
+    names: Names | None = None
+
+
+def representation_of(scaling: Scaling | Representation) -> Representation | None:
+    """The scaling, where the support has taught it."""
+    return scaling if isinstance(scaling, Representation) else None
+
+
+def scale_tasks(
+    tasks: Tasks,
+    parameters: Parameters,
+    proportions: Tensor | None = None,
+) -> ScaledTasks:
     """Scale tasks, and learn how many examples a name is worth where classes have names.
 
     Parameters
     ----------
     tasks : Tasks
     parameters : Parameters
-        ``scale`` says how rows are transformed; with "auto" the examples choose, and names count as embeddings.
-    proportions : Tensor of shape [t, k]
-        Of the classes among the queries; they serve where there is no example. [t, 0]: see ``guesses``.
+        ``scale`` says how rows are transformed; with "auto" the examples choose, and names count as
+        embeddings.
+    proportions : Tensor of shape [t, k] or None, default=None
+        Of the classes among the queries; they serve where there is no example. None: items lie
+        where names do.
 
     Returns
     -------
-    Named
+    ScaledTasks
     """
-    vectors, items, scale = tasks.class_features, replace(tasks, class_table=None), parameters.scale
-    if vectors is None:
-        nothing = tasks.query_table.new_zeros(len(tasks), 0, tasks.n_features)
-        none = (nothing, nothing.sum((1, 2)), False, nothing, parameters.constants)
-        if scale == "auto":
-            representation = learn_representation(items, parameters.constants)
-            return Named(represented(items, representation), representation, *none)
-        scalings = learn_scaling(items, scale)
-        return Named(apply(items, scalings), scalings.query, *none)
-    vectors = vectors.expand(tasks.n_tasks, -1, -1)
-    if tasks.n_support and scale == "auto":
+    items = replace(tasks, class_table=None)
+    vectors = tasks.class_features
+    if vectors is not None:
+        vectors = vectors.expand(tasks.n_tasks, -1, -1)
+    if parameters.scale == "auto" and (vectors is None or tasks.n_support):
         representation = learn_representation(items, parameters.constants)
-        return _named(represented(items, representation), vectors, representation, parameters.constants)
-    if tasks.n_support:
-        scalings = learn_scaling(items, scale)
+        scaled = ScaledTasks(tasks=represented(items, representation), scaling=representation)
+        if vectors is None:
+            return scaled
+        return _with_names(scaled, _represented_names(representation, items, vectors), parameters)
+    if vectors is None or tasks.n_support:
+        scalings = learn_scaling(items, parameters.scale)
     else:
-        scalings = Scalings.same(_without_examples(tasks, vectors, scale, proportions))
-    return _named(apply(items, scalings), vectors, scalings.query, parameters.constants)
+        middle = _without_examples(tasks, vectors, parameters.scale, proportions)
+        scalings = Scalings.same(middle)
+    scaled = ScaledTasks(tasks=apply(items, scalings), scaling=scalings.query)
+    if vectors is None:
+        return scaled
+    return _with_names(scaled, _scaled_names(scalings.query, items, vectors), parameters)
 
 
 def represented(tasks: Tasks, representation: Representation) -> Tasks:
-    """The tasks with all rows represented; the queries of a pile are represented when they are read."""
+    """The tasks with all rows represented.
+
+    The queries of a pile are represented when they are read.
+    """
     tasks = replace(tasks, pile=None)
     if len(representation.power) < tasks.n_tasks or tasks.n_tasks == 1:  # one for all tasks
         return rowwise(tasks, representation)
     return dense(tasks, representation)
 
 
-def _without_examples(tasks: Tasks, vectors: Tensor, scale: str | None, proportions: Tensor) -> Scaling:
-    """The scaling of queries where there is no example: their own curve, and a middle that names help to find.
+def _without_examples(
+    tasks: Tasks,
+    vectors: Tensor,
+    scale: str | None,
+    proportions: Tensor | None,
+) -> Scaling:
+    """The scaling of queries where there is no example: their own curve, and a middle that names
+    help to find.
 
     The curve of ``rcl2`` is used where no query has a negative feature, as it is for examples.
     """
-    if scale in (None, "auto", "l2", "cl2", "tcl2", "rcl2"):
-        levelled = (extent_of(tasks).low.amin(-1, keepdim=True) >= 0) & (scale in ("auto", "rcl2"))
+    if scale in _CENTRED:
+        not_negative = extent_of(tasks).low.amin(-1, keepdim=True) >= 0
+        levelled = not_negative & (scale in ("auto", "rcl2"))
         scaling = Scaling(level, which=levelled, unit=bool(scale))
     else:
         scaling = replace(learn_scaling(tasks, scale).query, middle=None)
@@ -132,102 +176,131 @@ def _without_examples(tasks: Tasks, vectors: Tensor, scale: str | None, proporti
     return replace(scaling, middle=_middle(mean, scaling.curved(vectors), proportions))
 
 
-def guesses(tasks: Tasks) -> tuple[Tensor, Tensor]:
-    """The proportions [t, k] to begin with, without examples.
-
-    None, as [t, 0]: items lie where names do. All equal: they lie around their own mean.
-    """
-    k = tasks.n_classes
-    equal = torch.full((len(tasks), k), 1 / k, dtype=tasks.dtype, device=tasks.device)
-    return equal[:, :0], equal
+def equal_proportions(tasks: Tasks) -> Tensor:
+    """[t, k] the guess, without examples, that items lie around their own mean."""
+    shape = (len(tasks), tasks.n_classes)
+    return torch.full(shape, 1 / tasks.n_classes, dtype=tasks.dtype, device=tasks.device)
 
 
-def log_probability(likelihood: Tensor, proportions: Tensor) -> Tensor:
+def log_probability(log_likelihood: Tensor, proportions: Tensor) -> Tensor:
     """[t] ln p(queries) for log-likelihoods [t, q, k] and proportions [t, k].
 
     Σ_q ln Σ_k π_k exp(ℓ_qk)
     """
-    rare = torch.finfo(likelihood.dtype).tiny
-    return (likelihood + proportions.to(likelihood).clamp_min(rare).log().unsqueeze(1)).logsumexp(-1).sum(-1)
+    rare = torch.finfo(log_likelihood.dtype).tiny
+    log_proportions = proportions.to(log_likelihood).clamp_min(rare).log()
+    return (log_likelihood + log_proportions.unsqueeze(1)).logsumexp(-1).sum(-1)
 
 
-def _middle(mean: Tensor, vectors: Tensor, proportions: Tensor) -> Tensor:
-    """[t, 1, d] the middle of the items, from the mean [t, 1, d] of the queries of tasks without examples.
+def _middle(mean: Tensor, vectors: Tensor, proportions: Tensor | None) -> Tensor:
+    """[t, 1, d] the middle of the items, from the mean [t, 1, d] of the queries of tasks without
+    examples.
 
-    Without ``proportions``, [t, 0], it is that of the names. With them it is the mean of the queries, less a part of
-    the distance between the names of the classes that occur and all names. The part is one over the number of these
-    classes: one class is all that the mean tells of, while the mean of many classes differs little from that of all,
-    and errors about which of them occur would confirm themselves. Equal proportions give the mean of the queries.
-    """
+    Without ``proportions`` it is that of the names. With them, [t, k], it is the mean of the
+    queries, less a part of the distance between the names of the classes that occur and all names.
+    The part is one over the number of these classes: one class is all that the mean tells of, while
+    the mean of many classes differs little from that of all, and errors about which of them occur
+    would confirm themselves. Equal proportions give the mean of the queries."""
     names = vectors.mean(1, keepdim=True)
-    if not proportions.shape[1]:
+    if proportions is None:
         return names
     part = 1 / effective_number(proportions).view(-1, 1, 1)
     return mean - part * (proportions.unsqueeze(1) @ vectors - names)
 
 
-def _named(items: Tasks, vectors: Tensor, scaling: Scaling | Representation, schedule: Schedule) -> Named:
-    """From scaled items, the names [t, k, d] as they are, and the scaling of the items.
+def _represented_names(representation: Representation, items: Tasks, vectors: Tensor) -> Tensor:
+    """[t, k, d] names with the representation of the items, and a middle of their own."""
+    weights = _name_weights(items, vectors)
+    shifted = _shifted(representation, _weighted_mean(vectors, weights))
+    middle = _weighted_mean(shifted.curved(vectors), weights)
+    return replace(shifted, middle=middle)(vectors)
 
-    Names get the same scaling with a middle of their own, their mean weighted by the number of examples of each class.
-    They are multiplied by
+
+def _scaled_names(scaling: Scaling, items: Tasks, vectors: Tensor) -> Tensor:
+    """[t, k, d] names with the scaling of the items, and a middle of their own."""
+    middle = _weighted_mean(scaling.curved(vectors), _name_weights(items, vectors))
+    return replace(scaling, middle=middle)(vectors)
+
+
+def _name_weights(items: Tasks, vectors: Tensor) -> Tensor:
+    """[t, k] the weights of names in their middle: the number of examples of each class."""
+    counts = count_labels(items.support_labels, items.n_classes).to(vectors)
+    return counts if items.n_support else counts + 1
+
+
+def _with_names(scaled: ScaledTasks, vectors: Tensor, parameters: Parameters) -> ScaledTasks:
+    """The scaled tasks with scaled names [t, k, d].
+
+    Names are multiplied by
 
         Σ_k n_k x̄_k·v_k / Σ_k n_k ‖v_k‖²,        kept between 0 and 1,
 
-    the factor that brings them nearest to the class means. Where a class lacks examples, all names become samples of
-    the support, so that the calibration has one for every class.
-    """
+    the factor that brings them nearest to the class means. Where a class lacks examples, all names
+    become samples of the support, so that the calibration has one for every class."""
+    items = scaled.tasks
+    schedule = parameters.constants
     counts = count_labels(items.support_labels, items.n_classes).to(vectors)
-    weights = counts if items.n_support else counts + 1
-    if isinstance(scaling, Representation):
-        shifted = _shifted(scaling, _weighted_mean(vectors, weights))
-        vectors = replace(shifted, middle=_weighted_mean(shifted.curved(vectors), weights))(vectors)
-    else:
-        vectors = replace(scaling, middle=_weighted_mean(scaling.curved(vectors), weights))(vectors)
     worth = torch.ones(len(vectors), dtype=vectors.dtype, device=vectors.device)
     if items.n_support:
-        sums = class_sums(items)[0].expand(items.n_tasks, -1, -1)  # [t, k, d]; 0 where a class has no example
-        along = (sums * vectors).sum((1, 2)) / (counts * vectors.square().sum(-1)).sum(-1)
+        # [t, k, d]; 0 where a class has no example
+        sums = class_sums(items)[0].expand(items.n_tasks, -1, -1)
+        lengths = (counts * vectors.square().sum(-1)).sum(-1)
+        along = (sums * vectors).sum((1, 2)) / lengths
         vectors = vectors * along.clamp(0, 1).view(-1, 1, 1)
         worth = _worth(items, sums, counts, vectors, schedule)
-    alone = (counts == 0) & (items.n_support > 0)
     included = bool((counts == 0).any())
     if included:
         classes = torch.arange(items.n_classes, device=vectors.device).expand(items.n_tasks, -1)
         labels = torch.cat([items.support_labels, classes], 1)
-        items = items.with_rows(torch.cat([items.support, vectors], 1), items.query, support_labels=labels)
-    return Named(items, scaling, vectors, worth, included, alone, schedule)
+        support = torch.cat([items.support, vectors], 1)
+        items = items.with_rows(support, items.query, support_labels=labels)
+    names = Names(
+        vectors=vectors,
+        worth=worth,
+        included=included,
+        alone=(counts == 0) & (scaled.tasks.n_support > 0),
+        schedule=schedule,
+    )
+    return replace(scaled, tasks=items, names=names)
 
 
 def _weighted_mean(vectors: Tensor, weights: Tensor) -> Tensor:
     """[t, 1, d] of vectors [t, k, d] with weights [t, k]."""
-    return (weights.unsqueeze(-1) * vectors).sum(1, keepdim=True) / weights.sum(-1).view(-1, 1, 1)
+    total = weights.sum(-1).view(-1, 1, 1)
+    return (weights.unsqueeze(-1) * vectors).sum(1, keepdim=True) / total
 
 
 def _shifted(representation: Representation, mean: Tensor) -> Representation:
-    """The representation of names whose mean is given, [t, 1, d]: its power counts from as far below as that of items.
+    """The representation of names whose mean is given, [t, 1, d].
 
-    Names lie apart from items, so that a power that counted from the lowest item would depend on how far.
-    """
+    Its power counts from as far below as that of items. Names lie apart from items, so that a power
+    that counted from the lowest item would depend on how far."""
     middle = representation.middle
     above_lowest = middle.abs().pow(1 / representation.power).copysign(middle)
     return replace(representation, lowest=mean - above_lowest)
 
 
-def _worth(items: Tasks, sums: Tensor, counts: Tensor, vectors: Tensor, schedule: Schedule) -> Tensor:
-    """[t] how many examples a name is worth: half of S/E, where E is the mean squared error of a name as a prototype.
+def _worth(
+    items: Tasks,
+    sums: Tensor,
+    counts: Tensor,
+    vectors: Tensor,
+    schedule: Schedule,
+) -> Tensor:
+    """[t] how many examples a name is worth: half of S/E, where E is its mean squared error as a
+    prototype.
 
     With S the pooled scatter Σ ‖x − x̄_k‖² / (n − K') over the K' classes that have examples,
 
         E = mean_k (‖x̄_k − v_k‖² − S/n_k),
 
-    because ‖x̄_k − v_k‖² contains the error of x̄_k, too. The result is kept within the limits of the schedule. It is 1
-    where no class has two examples, so that S is not known.
-    """
+    because ‖x̄_k − v_k‖² contains the error of x̄_k, too. The result is kept within the limits of
+    the schedule. It is 1 where no class has two examples, so that S is not known."""
     some = counts > 0
     means = sums / counts.clamp_min(1).unsqueeze(-1)
     freedom = items.n_support - some.sum(-1)
-    total = items.support.square().sum((1, 2)) - (counts * means.square().sum(-1)).sum(-1)
+    between = (counts * means.square().sum(-1)).sum(-1)
+    total = items.support.square().sum((1, 2)) - between
     scatter = total.clamp_min(0) / freedom.clamp_min(1)
     apart = (means - vectors).square().sum(-1) - scatter.unsqueeze(-1) / counts.clamp_min(1)
     error = (apart * some).sum(-1) / some.sum(-1)

@@ -1,26 +1,27 @@
 """The prior of the labels: Dirichlet-distributed class proportions, integrated out.
 
-The proportions of the K classes have a Dirichlet(α, …, α) prior. Labels with n_k queries of class k then have the
-probability
+The proportions of the K classes have a Dirichlet(α, …, α) prior. Labels with n_k queries of class k
+then have the probability
 
     p(labels | α) = Γ(Kα)/Γ(|Q|+Kα) · Π_k Γ(n_k+α)/Γ(α).
 
-A small α favours few classes: before it is seen, a further query is of a class that has n_k queries, or of one that has
-none, with the odds n_k + α to α. With a large α all labels are equally probable.
+A small α favours few classes: before it is seen, a further query is of a class that has n_k
+queries, or of one that has none, with the odds n_k + α to α. With a large α all labels are equally
+probable.
 
-Under independent assignments u, n_k is a random count. It is 0 with probability p⁰_k = Π_q (1 − u_qk), and
-c_k = m_k/(1 − p⁰_k) on average otherwise, where m_k = Σ_q u_qk. φ(n) = ln Γ(n+α)/Γ(α) is convex and φ(0) = 0, so by
-Jensen's inequality
+Under independent assignments u, n_k is a random count. It is 0 with probability p⁰_k = Π_q (1 −
+u_qk), and c_k = m_k/(1 − p⁰_k) on average otherwise, where m_k = Σ_q u_qk. φ(n) = ln Γ(n+α)/Γ(α) is
+convex and φ(0) = 0, so by Jensen's inequality
 
     E φ(n_k) ≥ (1 − p⁰_k) φ(c_k) ≥ φ(m_k).
 
-The first bound is used here. It is tighter than the second, which is that of mean-field variational Bayes and charges
-a class that is almost absent as if it occurred. Its derivative in u_qk is
+The first bound is used here. It is tighter than the second, which is that of mean-field variational
+Bayes and charges a class that is almost absent as if it occurred. Its derivative in u_qk is
 
     φ'(c_k) − p⁰_k (c_k φ'(c_k) − φ(c_k)) / (1 − u_qk):
 
-a slope that all queries share, and the cost of the first query of a class, which vanishes where p⁰_k does.
-"""
+a slope that all queries share, and the cost of the first query of a class, which vanishes where
+p⁰_k does."""
 
 from __future__ import annotations
 
@@ -33,13 +34,14 @@ from torch import Tensor
 
 SURE = 1 - 1e-6  # assignments are treated as at most this certain, so that 1/(1 − u) stays finite
 _NODES = 256  # number of counts at which φ is tabulated for float32 on a CPU
+_BEFORE_THE_LAST = 1e-3  # a count lies between two nodes, so that it is below the last
 
 
 class Slopes(NamedTuple):
     """The derivative of the bound on the prior: φ'(c) + entry_cost/(1 − u).
 
-    It is computed once per update for all queries of a task; only the divisor 1 − u differs between queries.
-    """
+    It is computed once per update for all queries of a task; only the divisor 1 − u differs between
+    queries."""
 
     slope: Tensor  # [t, k] φ'(c)
     entry_cost: Tensor  # [t, k] −p⁰ (c φ'(c) − φ(c)): the cost of the first query of a class
@@ -64,16 +66,19 @@ class Slopes(NamedTuple):
         Tensor of shape [t, q, k]
             ℓ_qk + φ'(c_k) + entry_cost_k / (1 − u_qk).
         """
-        return torch.addcdiv(scores, self.entry_cost.unsqueeze(1), remainder).add_(self.slope.unsqueeze(1))
+        return torch.addcdiv(
+            scores,
+            self.entry_cost.unsqueeze(1),
+            remainder,
+        ).add_(self.slope.unsqueeze(1))
 
 
 @dataclass(frozen=True, eq=False)
 class Presence:
     """What the assignments say about the number of queries of each class.
 
-    All that the prior needs to know about the queries: the bound and its derivative follow from these [t, k] arrays, so
-    that queries may be in memory, in blocks or on other machines.
-    """
+    All that the prior needs to know about the queries: the bound and its derivative follow from
+    these [t, k] arrays, so that queries may be in memory, in blocks or on other machines."""
 
     masses: Tensor  # [t, k] m, the expected number
     absent: Tensor  # [t, k] p⁰, the probability of none
@@ -89,23 +94,25 @@ class Presence:
     def of_products(masses: Tensor, absent: Tensor) -> Presence:
         """From Σ_q u_qk and Π_q (1 − u_qk), each [t, k].
 
-        1 − p⁰ lies between 1 − e^(−m) and m, and the difference 1 − p⁰ alone is all rounding error where it is small. c
-        is at least 1: given that there is a query, there is one.
-        """
-        # The true 1 − p⁰ lies between these two; the difference 1 − p⁰ alone is all rounding error where it is small.
+        1 − p⁰ lies between 1 − e^(−m) and m, and the difference 1 − p⁰ alone is all rounding error
+        where it is small. c is at least 1: given that there is a query, there is one."""
         present = torch.minimum(torch.maximum(1 - absent, -torch.expm1(-masses)), masses)
         counts = (masses / present.clamp_min(torch.finfo(masses.dtype).tiny)).clamp_min_(1)
         return Presence(masses, absent, present, counts)
 
     def __getitem__(self, which: Tensor) -> Presence:
-        return Presence(self.masses[which], self.absent[which], self.present[which], self.counts[which])
+        return Presence(
+            self.masses[which],
+            self.absent[which],
+            self.present[which],
+            self.counts[which],
+        )
 
     def slopes(self, alpha: Tensor) -> Slopes:
         """The derivative of the bound for concentrations [t].
 
-        With ψ = φ' the digamma function: slope = ψ(c + α), and
-        entry_cost = p⁰ (φ(c) − c ψ(c + α)), which is negative or zero because φ is convex and φ(0) = 0.
-        """
+        With ψ = φ' the digamma function: slope = ψ(c + α), and entry_cost = p⁰ (φ(c) − c ψ(c + α)),
+        which is negative or zero because φ is convex and φ(0) = 0."""
         column = alpha.unsqueeze(-1)
         slope = torch.digamma(self.counts + column)
         rise = torch.lgamma(self.counts + column) - torch.lgamma(column)
@@ -122,23 +129,24 @@ def log_remainders(u: Tensor) -> Tensor:
     return u.clamp_max(SURE).neg_().log1p_()
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, kw_only=True)
 class Concentrations:
     """The values of α to choose from, with the terms of the prior that depend on α alone.
 
     α is not integrated out: every update takes the value of the grid with the highest bound.
 
-    In float32 on a CPU, φ is interpolated linearly in ln c. The sums over classes between two nodes are then shared by
-    all α, and no gamma function per class is needed. The error hardly depends on α, so the same α is chosen. On a GPU
-    the gamma functions cost little, and scattered sums would not be deterministic.
-    """
+    In float32 on a CPU, φ is interpolated linearly in ln c. The sums over classes between two nodes
+    are then shared by all α, and no gamma function per class is needed. The error hardly depends on
+    α, so the same α is chosen. On a GPU the gamma functions cost little, and scattered sums would
+    not be deterministic."""
 
     values: Tensor  # [g]
     n_query: int
     normaliser: Tensor  # [g] ln Γ(Kα)/Γ(|Q|+Kα)
     rises: Tensor  # [n, g] φ at c = 1 … |Q|, evenly spaced in ln c; [0, g]: not interpolated
     n_classes: int
-    weighted: bool = False  # whether queries count less than one each, so that their number is that of the masses
+    # Whether queries count less than one each, so that their number is that of the masses
+    weighted: bool = False
 
     @staticmethod
     def of(
@@ -162,13 +170,20 @@ class Concentrations:
         Concentrations
         """
         total = grid * n_classes
-        normaliser = torch.lgamma(total) - torch.lgamma(total + n_query)  # in float64: a difference of large numbers
+        # In float64: a difference of large numbers.
+        normaliser = torch.lgamma(total) - torch.lgamma(total + n_query)
         rises = grid.new_zeros(0, len(grid))
         if dtype == torch.float32 and device.type == "cpu":
             nodes = torch.linspace(0, _log_largest(n_query), _NODES, dtype=torch.float64).exp()
             rises = _rises(nodes, grid).to(dtype)
-        values, normaliser = grid.to(device, dtype), normaliser.to(device, dtype)
-        return Concentrations(values, n_query, normaliser, rises, n_classes, weighted)
+        return Concentrations(
+            values=grid.to(device, dtype),
+            n_query=n_query,
+            normaliser=normaliser.to(device, dtype),
+            rises=rises,
+            n_classes=n_classes,
+            weighted=weighted,
+        )
 
     def slopes(self, presence: Presence) -> Slopes:
         """The derivative of the bound at the best concentration."""
@@ -185,12 +200,13 @@ class Concentrations:
     def best(self, presence: Presence) -> Tensor:
         """[t] the α with the highest prior.
 
-        Where φ is tabulated, Σ_k (1 − p⁰_k) φ(c_k) is a product of the table with the mass of the classes around each
-        node: a class between two nodes is shared by them in proportion to its distance in ln c.
-        """
+        Where φ is tabulated, Σ_k (1 − p⁰_k) φ(c_k) is a product of the table with the mass of the
+        classes around each node: a class between two nodes is shared by them in proportion to its
+        distance in ln c."""
         if not len(self.rises):
             return self.values[self.log_prior(presence).argmax(-1)]
-        place = presence.counts.log().mul_((_NODES - 1) / _log_largest(self.n_query)).clamp_max_(_NODES - 1.001)
+        place = presence.counts.log().mul_((_NODES - 1) / _log_largest(self.n_query))
+        place = place.clamp_max_(_NODES - 1 - _BEFORE_THE_LAST)
         below = place.nan_to_num_(0).long()
         upper = place.sub_(below).mul_(presence.present)
         sums = place.new_zeros(len(place), _NODES)

@@ -1,43 +1,48 @@
-"""The queries of some tasks: what every step of evidence asks of them, and those that are held in memory.
+"""The queries of some tasks: what every stage of evidence asks of them, and those in memory.
 
-``InMemory`` holds the queries of many tasks, ``manyway.methods.evidence.blocks.InBlocks`` reads those of one task in
-blocks, on one machine or on Dask. Steps before and after the search see queries in parts: all queries of the tasks in
-memory are one part, each block is another. What a step finds in the parts is added up.
+``InMemory`` holds the queries of many tasks, ``manyway.methods.evidence.blocks.InBlocks`` reads
+those of one task in blocks, on one machine or on Dask. Stages before and after the search see
+queries in parts: all queries of the tasks in memory are one part, each block is another. What a
+stage finds in the parts is added up.
 
-A step is therefore a callable from a ``Part`` to something with a method ``plus``, and is written once for both. It
-reads *placed* rows, coordinates in which the likelihood is simple (``likelihood``), and the assignments of the last
-search.
-"""
+The work of a stage is therefore a callable from a ``Part`` to something with a method ``plus``, and
+is written once for both. It reads *placed* rows, coordinates in which the likelihood is simple
+(``likelihood``), and the assignments of the last search."""
+
+from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
+from math import ceil
 from operator import attrgetter
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
-from manyway.core import Joined, Tasks
+from manyway.core import Answered, Joined, Reading, Tasks
+from manyway.methods.evidence.dense import Dense, fused_search
 from manyway.methods.evidence.likelihood import Likelihood, Updated, known_classes
+from manyway.methods.evidence.loop import Outcome, anneal, resume
 from manyway.methods.evidence.prior import Concentrations, Presence, Slopes, remainders
 from manyway.methods.evidence.schedule import Parameters
-from manyway.methods.evidence.search import Dense, Found, fused_search, resume, search
 
-# The log-likelihood of the classes that a query with a known label does not have. It is finite, so that 0 times it is
-# 0, and it can be multiplied by any sharpness in float32.
+# The log-likelihood of the classes that a query with a known label does not have. It is finite, so
+# that 0 times it is 0, and it can be multiplied by any sharpness in float32.
 EXCLUDED = -1e30
 _LEAST_COUNTED = 1e-3  # so that classes have a count where all queries are unknown
+_MOST_QUERIES = 512  # evenly spaced: enough to fit one number
 
 
-@dataclass(eq=False)
+@dataclass(eq=False, kw_only=True)
 class Part:
-    """Some queries of t tasks, as the steps before and after the search see them.
+    """Some queries of t tasks, as the stages before and after the search see them.
 
-    Labels may be known for some queries. Where one contradicts what the batch says without it, the assignments of all
-    known queries of the task are fixed (``known``); elsewhere they are no news to the other queries.
-    """
+    Labels may be known for some queries. Where one contradicts what the batch says without it, the
+    assignments of all known queries of the task are fixed (``known``); elsewhere they are no news
+    to the other queries."""
 
     placed: Tensor  # [t, b, d]
     first: int  # the number of the first one
@@ -45,7 +50,7 @@ class Part:
     known: Tensor  # [t, b] the same in tasks in which they are news; -1 elsewhere
     unknown: Tensor  # [t, b] the probability to be unknown
     assign: Callable[[], Tensor]  # makes the last assignments [t, b, k]
-    of: Likelihood
+    likelihood: Likelihood
     any_given: bool
     any_known: bool
     any_unknown: bool
@@ -56,9 +61,9 @@ class Part:
         return self.assign()
 
     @cached_property
-    def likelihood(self) -> Tensor:
+    def log_likelihood(self) -> Tensor:
         """[t, b, k] ℓ."""
-        return self.of.of(self.placed)
+        return self.likelihood.of(self.placed)
 
     @property
     def free(self) -> Tensor:
@@ -68,23 +73,29 @@ class Part:
     def members(self, slopes: Slopes) -> Tensor:
         """[t, b, k] the assignments as if no label were known.
 
-        A query with a known label is assigned once more by its likelihoods and by the slopes of the prior. The other
-        queries keep their assignments. Groups are judged by these: a person who names one query of a group names the
-        group.
-        """
+        A query with a known label is assigned once more by its likelihoods and by the slopes of the
+        prior. The other queries keep their assignments. Groups are judged by these: a person who
+        names one query of a group names the group."""
         if not self.any_known:
             return self.u
-        free = slopes.add_to(self.likelihood.clone(), remainders(self.u)).softmax(-1)
-        return torch.where(self.free > 0, self.u, free)
+        logits = slopes.add_to(self.log_likelihood.clone(), remainders(self.u))
+        return torch.where(self.free > 0, self.u, logits.softmax(-1))
 
-    def every(self, stride: int) -> "Part":
+    def every(self, stride: int) -> Part:
         """The part that has every so many of all queries."""
         rows = slice(-self.first % stride, None, stride)
-        cut = {name: getattr(self, name)[:, rows] for name in ("placed", "given", "known", "unknown")}
-        return replace(self, **cut, assign=lambda: self.u[:, rows])
+        return replace(
+            self,
+            placed=self.placed[:, rows],
+            given=self.given[:, rows],
+            known=self.known[:, rows],
+            unknown=self.unknown[:, rows],
+            assign=lambda: self.u[:, rows],
+        )
 
 
-# The probability [t, b] of placed queries [t, b, d] to be unknown, the first of which has that number; see ``unknown``.
+# The probability [t, b] of placed queries [t, b, d] to be unknown, the first of which has that
+# number; see ``judge``.
 Judge = Callable[[Tensor, int], Tensor]
 
 
@@ -93,75 +104,139 @@ def counted(unknown: Tensor) -> Tensor:
     return (1 - unknown).clamp(_LEAST_COUNTED, 1)
 
 
-class Held(ABC):
+class BatchAnswers(NamedTuple):
+    """The answers for all queries, and what a review needs beyond them."""
+
+    probabilities: Tensor | Reading  # [t, q, k]; of a pile they are read in blocks
+    unknown: Tensor | None = None  # [t, q] in memory, where queries may be unknown
+    groups: Tensor | None = None  # [t, q] of unknown queries
+    make_review_scores: Callable[[], Tensor] | None = None  # of queries in memory
+
+
+class BatchQueries(ABC):
     """The queries of t tasks, which ``InMemory`` and ``InBlocks`` hold in two ways.
 
-    The steps of evidence ask for sums over the queries (``each``), for a search, and for what the search found.
-    """
+    The stages of evidence ask for sums over the queries (``each``), for a search, and for what the
+    search found."""
 
     presence: Presence  # what the last assignments say about the number of queries of each class
+    double_sums = False  # whether sums over the queries come in float64
 
-    def __init__(self, tasks: Tasks, of: Likelihood, parameters: Parameters) -> None:
+    def __init__(self, tasks: Tasks, likelihood: Likelihood, parameters: Parameters) -> None:
         self.given = tasks.known_labels  # [t, q] known labels, -1 for the others
         self.any_given = tasks.any_known
-        self.of, self.parameters, self.n_query = of, parameters, tasks.n_query
+        self.likelihood = likelihood
+        self.parameters = parameters
+        self.n_query = tasks.n_query
 
     @property
     def given_classes(self) -> Tensor:
         """[t, k] whether a query is known to be of the class."""
-        n_classes = self.of.counts.shape[1]
-        found = torch.zeros(len(self.given), n_classes + 1, dtype=torch.bool, device=self.given.device)
-        return found.scatter_(1, self.given.remainder(n_classes + 1), True)[:, :-1]  # -1 is the column that goes
+        n_classes = self.likelihood.counts.shape[1]
+        shape = (len(self.given), n_classes + 1)
+        found = torch.zeros(shape, dtype=torch.bool, device=self.given.device)
+        columns = self.given.remainder(n_classes + 1)
+        return found.scatter_(1, columns, True)[:, :-1]  # -1 is the column that goes
 
     @abstractmethod
     def each(self, work: Callable[[Part], Any]) -> Any:
         """The sum of the work over all parts."""
 
+    @abstractmethod
+    def weigh(self, judge: Judge) -> None:
+        """Let queries count in the search as much as they are members of classes."""
 
-def sample(queries: Held, stride: int, also: Callable[[Part], Tensor] = attrgetter("given")) -> tuple[Tensor, Tensor]:
-    """Every so many placed queries [t, n, d], and what ``also`` makes of them [t, n, …]: their known labels.
+    @abstractmethod
+    def search(self, prior: Concentrations, *, with_terms: bool = False) -> Outcome:
+        """Assign all queries, as if no label were known.
 
-    Steps that compare queries with each other need memory for pairs, and look at a sample: rows 0, stride, 2·stride, …
-    of all queries, whatever the parts are.
-    """
-    placed, more = queries.each(partial(_take_rows, stride, also)).values
-    return placed, more
+        ``with_terms``: whether the terms of the bound are recorded, of queries in memory.
+        """
+
+    @abstractmethod
+    def fix(self, which: Tensor, prior: Concentrations) -> Outcome:
+        """In these tasks [t], fix the assignments of queries with known labels, and search on."""
+
+    @abstractmethod
+    def resume(self, updated: Updated, presence: Presence, prior: Concentrations) -> Outcome:
+        """Search on from the present assignments with updated prototypes, in tasks with a known
+        label.
+        """
+
+    @abstractmethod
+    def answers(
+        self,
+        answer: Callable[[Part], Answered],
+        review: Callable[[Part, Answered], Tensor],
+    ) -> BatchAnswers:
+        """The answers for all queries.
+
+        ``review`` makes review scores of them, where all are in memory.
+        """
 
 
-def _take_rows(stride: int, also: Callable[[Part], Tensor], part: Part) -> Joined:
+def sampling_stride(n_query: int) -> int:
+    """The distance between the queries that are used where a few hundred are enough."""
+    return ceil(n_query / _MOST_QUERIES)
+
+
+class Sample(NamedTuple):
+    """Some queries, and a value of each."""
+
+    placed: Tensor  # [t, n, d]
+    values: Tensor  # [t, n, …]
+
+
+def sample(
+    queries: BatchQueries,
+    stride: int,
+    value: Callable[[Part], Tensor] = attrgetter("given"),
+) -> Sample:
+    """Every so many queries, with what ``value`` makes of them: their known labels.
+
+    Stages that compare queries with each other need memory for pairs, and look at a sample: rows 0,
+    stride, 2·stride, … of all queries, whatever the parts are."""
+    placed, values = queries.each(partial(_take_rows, stride, value)).values
+    return Sample(placed, values)
+
+
+def _take_rows(stride: int, value: Callable[[Part], Tensor], part: Part) -> Joined:
     """The work that takes them."""
     some = part.every(stride)
-    return Joined((some.placed, also(some)))
+    return Joined((some.placed, value(some)))
 
 
-def excluded(likelihood: Tensor, known: Tensor) -> Tensor:
+def excluded(log_likelihood: Tensor, known: Tensor) -> Tensor:
     """[t, b, k] log-likelihoods that leave queries with a known label [t, b] no other class.
 
-    The class has 0 and every other one ``EXCLUDED``, so that a softmax gives exactly 1 and 0, and a product with u = 0
-    is 0.
-    """
-    others = (1 - known_classes(known, likelihood)) * EXCLUDED
-    return torch.where((known >= 0).unsqueeze(-1), others, likelihood)
+    The class has 0 and every other one ``EXCLUDED``, so that a softmax gives exactly 1 and 0, and a
+    product with u = 0 is 0."""
+    others = (1 - known_classes(known, log_likelihood)) * EXCLUDED
+    return torch.where((known >= 0).unsqueeze(-1), others, log_likelihood)
 
 
-class InMemory(Held):
+class InMemory(BatchQueries):
     """The queries of many tasks, in memory: one part.
 
-    ``u`` [t, q, k] are the assignments of the last search. Weights of queries that may be unknown are an expanded 1
-    until ``weigh`` is called, so that closed tasks multiply nothing.
-    """
+    ``u`` [t, q, k] are the assignments of the last search. Weights of queries that may be unknown
+    are an expanded 1 until ``weigh`` is called, so that closed tasks multiply nothing."""
 
-    def __init__(self, placed: Tensor, tasks: Tasks, likelihood: Likelihood, parameters: Parameters) -> None:
+    def __init__(
+        self,
+        placed: Tensor,
+        tasks: Tasks,
+        likelihood: Likelihood,
+        parameters: Parameters,
+    ) -> None:
         super().__init__(tasks, likelihood, parameters)
-        unknown = placed.new_zeros(1, 1).expand(placed.shape[:2])
         self.part = Part(
             placed=placed,
             first=0,
             given=self.given,
             known=torch.full_like(self.given, -1),
-            unknown=unknown,
+            unknown=placed.new_zeros(1, 1).expand(placed.shape[:2]),
             assign=lambda: self.u,
-            of=likelihood,
+            likelihood=likelihood,
             any_given=self.any_given,
             any_known=False,
             any_unknown=False,
@@ -173,44 +248,62 @@ class InMemory(Held):
         return work(self.part)
 
     def weigh(self, judge: Judge) -> None:
-        """Let queries count in the search as much as they are members of classes."""
         part = self.part
         part.unknown = judge(part.placed, 0).masked_fill(part.given >= 0, 0)
         part.any_unknown = True
         self.counted = counted(part.unknown).unsqueeze(-1)
 
-    def search(self, prior: Concentrations, *, with_terms: bool = False) -> Found[Dense]:
-        """Assign all queries, as if no label were known."""
-        queries = Dense.of(self.part.likelihood, self.counted)
+    def search(self, prior: Concentrations, *, with_terms: bool = False) -> Outcome:
+        queries = Dense.of(self.part.log_likelihood, self.counted)
         if with_terms:
-            found = search(queries, prior, self.parameters, with_terms=True)
+            found = anneal(queries, prior, self.parameters, with_terms=True)
         else:
             found = fused_search(queries, prior, self.parameters)
         self._take(found.queries.u)
-        return found
+        return found.outcome
 
-    def fix(self, which: Tensor, prior: Concentrations) -> Found[Dense]:
-        """In these tasks [t], fix the assignments of queries with known labels, and search on."""
+    def fix(self, which: Tensor, prior: Concentrations) -> Outcome:
         part = self.part
         part.known = self.given.masked_fill(~which.unsqueeze(-1), -1)
         part.any_known = True
         own = known_classes(part.known, self.u)
         self._take(torch.where(part.free > 0, self.u, own))
-        return self._resumed(part.likelihood, self.presence, prior)
+        return self._resumed(part.log_likelihood, self.presence, prior)
 
-    def resume(self, updated: Updated, presence: Presence, prior: Concentrations) -> Found[Dense]:
-        """Search on from the present assignments with updated prototypes, in tasks with a known label."""
+    def resume(self, updated: Updated, presence: Presence, prior: Concentrations) -> Outcome:
         part = self.part
-        return self._resumed(updated(part.placed, self.u, part.free, part.likelihood), presence, prior)
+        log_likelihood = updated(part.placed, self.u, part.free, part.log_likelihood)
+        return self._resumed(log_likelihood, presence, prior)
 
-    def _resumed(self, likelihood: Tensor, presence: Presence, prior: Concentrations) -> Found[Dense]:
-        """Search on from the present assignments with other likelihoods [t, q, k], in tasks with a known label."""
+    def _resumed(
+        self,
+        log_likelihood: Tensor,
+        presence: Presence,
+        prior: Concentrations,
+    ) -> Outcome:
+        """Search on with other log-likelihoods [t, q, k], in tasks with a known label."""
         known = self.part.known
-        queries = replace(Dense.of(excluded(likelihood, known), self.counted), u=self.u.clone())
+        queries = Dense.of(excluded(log_likelihood, known), self.counted)
+        queries = replace(queries, u=self.u.clone())
         found = resume(queries, presence, prior, self.parameters)
         some = (known >= 0).any(1)  # the others keep what was found
         self._take(torch.where(some.view(-1, 1, 1), found.queries.u, self.u))
-        return Found(found.queries, found.n_iter * some, found.converged)
+        return replace(found.outcome, n_iter=found.outcome.n_iter * some)
+
+    def answers(
+        self,
+        answer: Callable[[Part], Answered],
+        review: Callable[[Part, Answered], Tensor],
+    ) -> BatchAnswers:
+        part = self.part
+        found = answer(part)
+        return BatchAnswers(
+            probabilities=found.probabilities,
+            unknown=found.unknown,
+            groups=found.groups,
+            make_review_scores=lambda: review(part, found),
+        )
 
     def _take(self, u: Tensor) -> None:
-        self.u, self.presence = u, Presence.of(u, remainders(u))
+        self.u = u
+        self.presence = Presence.of(u, remainders(u))

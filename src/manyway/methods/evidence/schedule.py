@@ -1,12 +1,15 @@
-"""Every parameter and every constant of evidence, in one place, the constants with the reason for their value.
+"""Every parameter and every constant of evidence, in one place, the constants with the reason for
+their value.
 
-``Constants`` of ``manyway.methods.calibration`` has those of the calibration, ``Counting`` of ``manyway.core.presence``
-those that say which classes occur, ``ScoreConstants`` of ``manyway.methods.scores`` those of scores; ``schedule=``
-reaches all.
-docs/results/evidence-parts.csv has a table of the effect of each (``python -m benchmarks.effects``). Limits of
-memory and time, numbers of steps, how fine a grid is, and what keeps arithmetic finite are constants of their modules:
-twice of them changes no label (tests/methods/evidence/test_limits.py).
-"""
+``Constants`` of ``manyway.methods.calibration`` has those of the calibration, ``Counting`` of
+``manyway.core.presence`` those that say which classes occur, ``ScoreConstants`` of
+``manyway.methods.scores`` those of scores; ``schedule=`` reaches all.
+docs/results/evidence-parts.csv has a table of the effect of each (``python -m
+benchmarks.effects``). Limits of memory and time, numbers of steps, how fine a grid is, and what
+keeps arithmetic finite are constants of their modules: twice of them changes no label
+(tests/methods/evidence/test_limits.py)."""
+
+from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
@@ -24,122 +27,138 @@ from manyway.methods.calibration.constants import Constants
 from manyway.methods.evidence.prior import Concentrations
 from manyway.methods.scores.constants import ScoreConstants
 
+# The highest values of constants that have one.
+_AT_MOST = {"anneal_from": 1, "none_unknown": 0.999}
+
 
 @dataclass(frozen=True, kw_only=True)
 class Schedule(ScoreConstants, Counting, Constants):
-    """The constants of calibration, search and post-processing, and of which classes occur (``Counting``)."""
+    """The constants of calibration, search and post-processing, and of which classes occur
+    (``Counting``).
+    """
 
-    # Proportions are the mean of probabilities to this power. Their error on validation classes is 28.6 %; with the
-    # mean of probabilities, which spread doubt over absent classes, it is 30.5, and with shares of labels 28.9.
+    # Proportions are the mean of probabilities to this power. Their error on validation classes is
+    # 28.6 %; with the mean of probabilities, which spread doubt over absent classes, it is 30.5,
+    # and with shares of labels 28.9.
     shares_power: float = 3.0
-    # Probabilities with one example per class are raised to a power near this value, which pairs of queries decide;
-    # see `powers`. Second: the standard deviation of its logarithm.
+    # Probabilities with one example per class are raised to a power near this value, which pairs of
+    # queries decide; see `powers`. Second: the standard deviation of its logarithm.
     one_shot_power: float = 0.75
     one_shot_power_sd: float = 0.2
-    # ln of the usual power of queries without partners: a + b ln c for the mean probability c of their labels, between
-    # the last two values. Chosen on one half of the classes of five sets.
+    # ln of the usual power of queries without partners: a + b ln c for the mean probability c of
+    # their labels, between the last two values. Chosen on one half of the classes of five sets.
     one_shot_alone: tuple[float, float, float, float] = (0.4, 0.8, -0.35, 0.1)
 
     # --- Known labels and names of classes ---
-    # A name counts as many examples as its error says, at most this number and at least one divided by it: beyond that
-    # the estimate of the number is mostly its own error.
+    # A name counts as many examples as its error says, at most this number and at least one divided
+    # by it: beyond that the estimate of the number is mostly its own error.
     most_name_worth: float = 8.0
-    # The errors of names lie between similar classes more often than those of examples, so that they count this much
-    # less.
+    # The errors of names lie between similar classes more often than those of examples, so that
+    # they count this much less.
     name_discount: float = 0.5
-    # A name without examples, where other classes have some, counts this many times its worth. Squared distances to a
-    # prototype are shortened by its expected error, which the discount makes too large: such a class would take the
-    # queries of the others. The value was chosen on one half of the classes of CLINC150.
+    # A name without examples, where other classes have some, counts this many times its worth.
+    # Squared distances to a prototype are shortened by its expected error, which the discount makes
+    # too large: such a class would take the queries of the others. The value was chosen on one half
+    # of the classes of CLINC150.
     name_alone: float = 3.0
 
-    # --- Search: the log-likelihoods ℓ are multiplied by a sharpness that changes from update to update ---
-    # Annealing. The first assignments use anneal_from·ℓ, so that queries agree on classes before each one is certain.
+    # --- Search: log-likelihoods ℓ are multiplied by a sharpness that changes with the updates ---
+    # Annealing. The first assignments use anneal_from·ℓ, so that queries agree on classes before
+    # each one is certain.
     anneal_from: float = 0.35
     # Number of updates in which the sharpness rises to 1.
     anneal_steps: int = 15
-    # The values of α that are tried: so many, from the lower of these two (the second is for αK) to the third. They
-    # reach from almost one class per task to equal proportions of all classes.
+    # The values of α that are tried: so many, from the lower of these two (the second is for αK) to
+    # the third. They reach from almost one class per task to equal proportions of all classes.
     n_alphas: int = 24
     least_alpha: float = 1e-3
     least_total_alpha: float = 0.1
     most_alpha: float = 100.0
 
     # --- Post-processing of groups: the queries assigned to one class ---
-    # The queries of a group share the error of their prototype, so they are not independent. Their correlation is
-    # shared_error + 1/(n + 1) for n examples; the first part does not shrink with more examples.
+    # The queries of a group share the error of their prototype, so they are not independent. Their
+    # correlation is shared_error + 1/(n + 1) for n examples; the first part does not shrink with
+    # more examples.
     shared_error: float = 0.2
-    # A small group may be a fragment of a larger one. Fragments are looked for where few groups were found: the
-    # probability fades to 0 at this effective number. As many of the largest groups can have fragments.
+    # A small group may be a fragment of a larger one. Fragments are looked for where few groups
+    # were found: the probability fades to 0 at this effective number. As many of the largest groups
+    # can have fragments.
     most_groups_with_fragments: float = 6.0
 
-    # Two queries are near-copies where their squared distance is below this part of that of two samples of a class.
-    # Its root is 0.22: of a burst of pictures that differ by a few pixels, light and noise, the median is 0.17; of
-    # pictures of one class, 0 to 5 % have another so near.
+    # Two queries are near-copies where their squared distance is below this part of that of two
+    # samples of a class. Its root is 0.22: of a burst of pictures that differ by a few pixels,
+    # light and noise, the median is 0.17; of pictures of one class, 0 to 5 % have another so near.
     near_copy: float = 0.05
 
-    # --- Unknown queries: see `unknown` for the formulas; values chosen on the validation halves of four sets ---
-    # a and a' of the log-odds: a logistic regression of the truth has them 0.2 to 0.9 and 0.1 to 1. The terms share
-    # errors, so that their sum counts less.
+    # --- Unknown queries: see `judge`; values chosen on the validation halves of four sets ---
+    # a and a' of the log-odds: a logistic regression of the truth has them 0.2 to 0.9 and 0.1 to 1.
+    # The terms share errors, so that their sum counts less.
     unknown_weights: tuple[float, float] = (0.6, 0.3)
     # s: by how much the excess of unknown queries varies, relative to its mean.
     unknown_spread: float = 0.4
-    # ε: the probability that a query of a class looks as if it were unknown. It limits what a single query can say, and
-    # groups of unknown queries that are less alike than this, on average, are two.
+    # ε: the probability that a query of a class looks as if it were unknown. It limits what a
+    # single query can say, and groups of unknown queries that are less alike than this, on average,
+    # are two.
     odd_members: float = 0.024
-    # π: the prior probability that no query is unknown. It is high, because all queries share errors of the scales,
-    # which the sum of their log-odds does not know.
+    # π: the prior probability that no query is unknown. It is high, because all queries share
+    # errors of the scales, which the sum of their log-odds does not know.
     none_unknown: float = 0.93
-    # With one example per class: 2S relative to the distance between neighbouring classes. 0.64 to 0.94 on five sets;
-    # a value at the upper end, because with a lower one batches without unknown queries would seem to have some.
+    # With one example per class: 2S relative to the distance between neighbouring classes. 0.64 to
+    # 0.94 on five sets; a value at the upper end, because with a lower one batches without unknown
+    # queries would seem to have some.
     one_shot_within: float = 0.9
 
     # --- Streams of batches ---
-    # A batch is labelled alone unless it begins a run with less than this probability. Joining a run of other classes
-    # costs more than leaving a run of the same classes out, and where few classes occur the evidence is clear.
+    # A batch is labelled alone unless it begins a run with less than this probability. Joining a
+    # run of other classes costs more than leaving a run of the same classes out, and where few
+    # classes occur the evidence is clear.
     doubt: float = 0.05
 
     # --- Questions to a person: see `review` ---
-    # Two samples of a class have the squared distance 2S on average; at that distance two queries count as half alike.
-    # The logit of that falls with this slope per 2S.
+    # Two samples of a class have the squared distance 2S on average; at that distance two queries
+    # count as half alike. The logit of that falls with this slope per 2S.
     steepness: float = 4.0
-    # The part of the doubt about a query that an answer to another one like it removes, if it is the first.
+    # The part of the doubt about a query that an answer to another one like it removes, if it is
+    # the first.
     repaired: float = 0.3
 
     def alphas(self, n_classes: int) -> Tensor:
         """[g] the values of α that are tried, evenly spaced in ln α.
 
-        The least is the lower of ``least_alpha`` and ``least_total_alpha``/K: with very many classes, αK must stay
-        small for few of them to be probable.
-        """
+        The least is the lower of ``least_alpha`` and ``least_total_alpha``/K: with very many
+        classes, αK must stay small for few of them to be probable."""
         least = log10(min(self.least_alpha, self.least_total_alpha / n_classes))
         return torch.logspace(least, log10(self.most_alpha), self.n_alphas, dtype=torch.float64)
 
     @property
     def annealing(self) -> list[float]:
-        """The sharpness of each update of the annealing, a^(1 − i/n) for i = 0 … n − 1; empty without annealing."""
+        """The sharpness of each update of the annealing, a^(1 − i/n) for i = 0 … n − 1.
+
+        Empty without annealing.
+        """
         if self.anneal_from >= 1:
             return []
-        return [self.anneal_from ** (1 - step / self.anneal_steps) for step in range(self.anneal_steps)]
+        n_steps = self.anneal_steps
+        return [self.anneal_from ** (1 - step / n_steps) for step in range(n_steps)]
 
     def sharpness(self, masses: Tensor) -> Tensor:
-        """[t] the sharpness of the iterations, given the expected class counts [t, k] after annealing.
+        """[t] the sharpness of the iterations, given the expected class counts [t, k] after
+        annealing.
 
-        1 where queries agree on few classes, up to 1½ where they do not: then each class has few queries, and
-        neighbours of another class mislead more than they help.
-        """
+        1 where queries agree on few classes, up to 1½ where they do not: then each class has few
+        queries, and neighbours of another class mislead more than they help."""
         return 1 + 0.5 * (1 - agreement(masses))
 
 
 def agreement(masses: Tensor) -> Tensor:
     """[t] 1 − N / min(|Q|, K), where N is the effective number of classes.
 
-    Near 1 where few classes have many queries each. 0 where all classes, or as many as there are queries, are equally
-    frequent.
-    """
+    Near 1 where few classes have many queries each. 0 where all classes, or as many as there are
+    queries, are equally frequent."""
     return (1 - effective_number(masses) / masses.sum(-1).clamp_max(masses.shape[-1])).clamp_min(0)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Parameters:
     """The parameters of ``evidence``, which describes them."""
 
@@ -157,15 +176,23 @@ class Parameters:
     scale: str | None = "auto"
     schedule: Mapping[str, Any] | None = None
 
+    @staticmethod
+    def of(arguments: Mapping[str, Any]) -> Parameters:
+        """Those among the arguments of a call, by name."""
+        names = [one.name for one in fields(Parameters)]
+        return Parameters(**{name: arguments[name] for name in names if name in arguments})
+
     def __post_init__(self) -> None:
         check_params("evidence", vars(self), get_type_hints(Parameters))
         known = {one.name for one in fields(Schedule)}
         for name in self.schedule or {}:
             if name not in known:
-                raise InputError(f"The schedule of evidence has no constant '{name}'; {nearest(name, known)}")
+                hint = nearest(name, known)
+                raise InputError(f"The schedule of evidence has no constant '{name}'; {hint}")
         check_params("evidence, schedule", self.schedule or {}, get_type_hints(Schedule))
-        for name, most in (("anneal_from", 1), ("none_unknown", 0.999)):
-            if (value := getattr(self.constants, name)) > most:
+        for name, most in _AT_MOST.items():
+            value = getattr(self.constants, name)
+            if value > most:
                 raise InputError(f"evidence, schedule: {name} is {value}; it is at most {most}.")
 
     @cached_property
@@ -173,18 +200,21 @@ class Parameters:
         """The schedule with this object's values."""
         return replace(Schedule(), **(self.schedule or {}))
 
-    @property
-    def of_calibration(self) -> tuple[Schedule, float | None, bool]:
-        """What ``calibrate`` takes besides the tasks."""
-        return self.constants, self.precision, self.metric
-
-    def prior(self, n_query: int, counts: Tensor, *, weighted: bool = False, double: bool = False) -> Concentrations:
+    def prior(
+        self,
+        n_query: int,
+        counts: Tensor,
+        *,
+        weighted: bool = False,
+        double: bool = False,
+    ) -> Concentrations:
         """The prior of the labels of so many queries, for classes with ``counts`` [t, k].
 
-        ``weighted``: whether queries may count less than one. ``double``: whether sums come in float64.
-        """
+        ``weighted``: whether queries may count less than one. ``double``: whether sums come in
+        float64."""
         n_classes = counts.shape[1]
-        given = self.concentration
-        grid = self.constants.alphas(n_classes) if given is None else torch.tensor([given], dtype=torch.float64)
+        grid = self.constants.alphas(n_classes)
+        if self.concentration is not None:
+            grid = torch.tensor([self.concentration], dtype=torch.float64)
         dtype = torch.float64 if double else counts.dtype
         return Concentrations.of(grid, n_query, n_classes, dtype, counts.device, weighted=weighted)

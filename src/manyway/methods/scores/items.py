@@ -16,8 +16,9 @@ from torch import Tensor
 
 from manyway.core import Answered, Joined, Pile, Reading, one_hot
 from manyway.errors import InputError
+from manyway.methods.evidence.dense import Dense
+from manyway.methods.evidence.loop import Update
 from manyway.methods.evidence.prior import Presence, Slopes, log_remainders, remainders
-from manyway.methods.evidence.search import Dense, Update
 
 Likelihood = Callable[[Tensor], Tensor]  # from log-posteriors [b, k] to log-likelihoods [b, k]
 _EXCLUDED = -1e30  # the log-likelihood of the classes that an item with a known label does not have

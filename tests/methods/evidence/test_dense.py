@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from manyway import Tasks, solve
-from manyway.methods.evidence import search
+from manyway.methods.evidence import dense
 
 
 @pytest.fixture
@@ -21,11 +21,11 @@ def answers(
 ) -> tuple[torch.Tensor, torch.Tensor, int]:
     """Labels, probabilities and the number of updates of few assignments."""
     updates = []
-    updated = search.Few.updated
+    updated = dense.LikelyAssignments.updated
     with monkeypatch.context() as patch:
-        patch.setattr(search, "LARGE", large)
-        patch.setattr(search, "_PIECE", 2000)
-        patch.setattr(search.Few, "updated", lambda *given: (updates.append(1), updated(*given))[1])
+        patch.setattr(dense, "LARGE", large)
+        patch.setattr(dense, "_PIECE", 2000)
+        patch.setattr(dense.LikelyAssignments, "updated", lambda *given: (updates.append(1), updated(*given))[1])
         found = solve("evidence", Tasks.from_scores(scores))
     return found.labels, found.probabilities, len(updates)
 
@@ -43,15 +43,15 @@ def test_the_answers_of_a_large_task_are_those_of_updating_all_assignments_every
 
 def test_queries_that_count_less_than_one_keep_their_weight_while_others_rest(scores: torch.Tensor) -> None:
     likelihood, counted = scores, torch.linspace(0.1, 1, 300).view(1, 300, 1)
-    queries = search.Dense.of(likelihood, counted)
+    queries = dense.Dense.of(likelihood, counted)
     presence = queries.begin(1.0)
     slopes = presence.slopes(torch.tensor([0.1]))
-    found, places, before = queries._assign(lambda part, u: slopes.add_to(part, 1 - u).softmax(-1), keep=False)
-    assert not len(places)
+    found = queries._assign(lambda part, u: slopes.add_to(part, 1 - u).softmax(-1), keep=False)
+    assert not len(found.places)
     places = (queries.u > 1e-3).view(-1).nonzero().squeeze(1)
-    before = torch.zeros(len(places))
-    few = search.Few.of(places, before, queries, found.presence, slopes, 1.0, 3)
-    later, update = few.updated(slopes, 1.0)
+    found = found._replace(places=places, before=torch.zeros(len(places)))
+    likely = queries._likely(found, slopes, 1.0, n_updates=3)
+    later, update = likely.updated(slopes, 1.0)
     assert later.left == 2
     assert float(update.presence.masses.sum()) == pytest.approx(float(counted.sum()), rel=1e-2)
 
@@ -66,6 +66,6 @@ def test_a_class_that_gains_late_is_not_missed_while_it_rests(monkeypatch: pytes
     items = items + 0.8 * torch.randn(3000, 6, generator=generator)
     tasks, found = Tasks.from_arrays(examples[None], torch.arange(200)[None], items[None]), []
     for large in (10_000, 10**9):
-        monkeypatch.setattr(search, "LARGE", large)
+        monkeypatch.setattr(dense, "LARGE", large)
         found.append(solve("evidence", tasks, max_iter=500).probabilities)
     torch.testing.assert_close(*found, atol=2e-2, rtol=0)

@@ -12,7 +12,7 @@ from manyway import Evidence, solve
 from manyway.core.tasks import Tasks
 from manyway.core.transforms import transform
 from manyway.methods.calibration.calibration import calibrate_and_place
-from manyway.methods.evidence.groups import powers, tempered
+from manyway.methods.evidence.confidence import pair_powers, tempered
 from manyway.methods.evidence.schedule import Schedule
 
 
@@ -20,7 +20,7 @@ def one_shot_powers(spread, schedule=Schedule()):  # noqa: B008 - immutable
     tasks = transform(make_tasks(8, n_classes=10, n_query=40, shots=1, spread=spread), "rcl2")
     calibration, placed = calibrate_and_place(tasks, schedule)
     truth = torch.nn.functional.one_hot(tasks.query_labels, 10).to(placed) * 0.9 + 0.01
-    return powers(placed, truth, calibration, schedule)
+    return pair_powers(placed, truth, calibration, schedule)
 
 
 def test_clear_classes_are_answered_more_surely_than_blurred_ones():
@@ -34,7 +34,7 @@ def test_columns_that_repeat_each_other_make_a_table_no_surer():
         one = Tasks.from_arrays(rows(tasks.support), tasks.support_labels, rows(tasks.query))
         calibration, placed = calibrate_and_place(one, Schedule())
         sure = torch.nn.functional.one_hot(tasks.query_labels, 5).to(placed) * 0.9 + 0.02
-        found.append(powers(placed, sure, calibration, Schedule()))
+        found.append(pair_powers(placed, sure, calibration, Schedule()))
     independent, equal, repeated = found
     assert independent.mean() > equal.mean()
     torch.testing.assert_close(independent, repeated)
@@ -57,7 +57,7 @@ def test_without_pairs_the_usual_power_is_taken():
     tasks = transform(make_tasks(3, n_classes=10, n_query=1, shots=1, n_features=80), "rcl2")
     calibration, placed = calibrate_and_place(tasks, Schedule())
     uniform = torch.full((3, 1, 10), 0.1, dtype=placed.dtype)
-    found = powers(placed, uniform, calibration, Schedule())
+    found = pair_powers(placed, uniform, calibration, Schedule())
     least = Schedule.one_shot_alone[2]  # a tenth each is as unsure as can be
     torch.testing.assert_close(found.log(), torch.full_like(found, least), rtol=0, atol=0.03)
 

@@ -13,9 +13,11 @@ from manyway.core.presence import effective_number
 from manyway.core.transforms import transform
 from manyway.methods.calibration.calibration import Calibration, calibrate, calibrate_and_place
 from manyway.methods.calibration.constants import Constants
-from manyway.methods.evidence import groups
-from manyway.methods.evidence.groups import Groups, query_weights
-from manyway.methods.evidence.likelihood import Distances, Scores, leave_one_out
+from manyway.methods.evidence import queries
+from manyway.methods.evidence.confidence import distance_ratio
+from manyway.methods.evidence.copies import distinct
+from manyway.methods.evidence.group import Groups
+from manyway.methods.evidence.likelihood import Distances, GivenLikelihood, leave_one_out, query_weights
 from manyway.methods.evidence.prior import Presence
 from manyway.methods.evidence.schedule import Parameters, Schedule
 from manyway.methods.evidence.solver import evidence_from_likelihood
@@ -106,11 +108,21 @@ def test_updating_prototypes_helps_with_few_shots_and_loses_nothing_where_all_cl
 
 def posterior(totals: Tensor, masses: Tensor, merge: bool = True, alpha: float = 0.01) -> Tensor:
     """The class posterior [t, g, k] of all groups."""
-    likelihood, presence = Scores(torch.full_like(masses, 5.0)), Presence.of_products(masses, torch.exp(-masses))
+    likelihood = GivenLikelihood(n_samples=torch.full_like(masses, 5.0))
+    presence = Presence.of_products(masses, torch.exp(-masses))
     classes, nothing = torch.arange(masses.shape[1]).expand(len(masses), -1), totals[:, :0]
     slopes = presence.slopes(masses.new_tensor([alpha]))
     updated = likelihood.updated(classes, totals, masses, masses)
-    groups = Groups(presence, slopes, classes, presence, totals, masses, nothing, updated)
+    groups = Groups(
+        presence=presence,
+        slopes=slopes,
+        classes=classes,
+        members=presence,
+        sums=totals,
+        lengths=masses,
+        names=nothing,
+        updated=updated,
+    )
     found = groups.posterior(likelihood, torch.zeros_like(masses, dtype=torch.bool), Parameters(merge_groups=merge))
     return found.probabilities
 
@@ -178,7 +190,7 @@ def test_queries_that_are_farther_than_left_out_examples_make_answers_less_sure(
         query = means[:, torch.arange(60) % 10] + spread**0.5 * noise
         lengths = Distances(calibration).lengths(calibration.place(query))
         sums = torch.stack([lengths**0, lengths, lengths**2], -1).sum(1)
-        found.append(float(groups.farther(sums, calibration)))
+        found.append(float(distance_ratio(sums, calibration)))
     assert found[0] == 1
     assert 1.5 < found[1] < 2  # the error of a prototype is as before
     answers = [
@@ -225,7 +237,7 @@ def test_near_copies_are_counted_wherever_they_lie_where_some_queries_stand_for_
     query = means[torch.arange(20) % 3] + torch.randn(20, 64, generator=generator)
     query = query.repeat_interleave(repeats, 0) if beside else query.repeat(repeats, 1)
     read = in_turn(lambda: iter(query.split(7)), torch.device("cpu"))
-    monkeypatch.setattr(groups, "_MOST_QUERIES", len(query) // 3)
+    monkeypatch.setattr(queries, "_MOST_QUERIES", len(query) // 3)
     tasks = Tasks.from_arrays(support[None], labels[None], query[None])
     found = solve("evidence", tasks), solve("evidence", Tasks.from_pile(support, labels, Pile.of(read, query)))
     assert [float(one.copies) for one in found] == [repeats, repeats]
@@ -258,11 +270,11 @@ def test_equal_examples_of_few_values_may_be_different_items(d, levels):
     rows = torch.where(mostly, usual[:, None], other).view(1, 60, d).float()
     labels = torch.arange(5).repeat_interleave(12)[None]
     assert len(rows[0].unique(dim=0)) < 55
-    assert groups.distinct(Tasks.from_arrays(rows, labels, rows), Schedule()).n_support == 60
+    assert distinct(Tasks.from_arrays(rows, labels, rows), Schedule()).n_support == 60
 
 
 def test_one_item_per_class_is_one_item_however_often_it_is_given():
     rows = torch.randn(1, 6, 9, generator=torch.Generator().manual_seed(0))
     labels = torch.arange(6)[None]
     given = Tasks.from_arrays(rows.repeat(1, 3, 1), labels.repeat(1, 3), rows)
-    assert groups.distinct(given, Schedule()).n_support == 6
+    assert distinct(given, Schedule()).n_support == 6

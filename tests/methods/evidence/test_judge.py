@@ -13,17 +13,12 @@ from sklearn.datasets import load_wine
 from manyway import Evidence, Tasks, TaskSpec, sample_tasks, solve
 from manyway.errors import InputError
 from manyway.methods.calibration.calibration import calibrate, calibrate_and_place
+from manyway.methods.evidence.judge import NearGroup, Scales, _apart, _integrate, _Tests
+from manyway.methods.evidence.neighbourhood import Neighbourhoods, clumping
 from manyway.methods.evidence.prior import Concentrations, Presence
 from manyway.methods.evidence.queries import counted
 from manyway.methods.evidence.schedule import Schedule
-from manyway.methods.evidence.unknown import (
-    Scales,
-    _apart,
-    _integrated,
-    _of_classes,
-    clumping,
-    groups_of,
-)
+from manyway.methods.evidence.unknown_groups import groups_of
 from manyway.sampling.embedded import load_glyphs
 
 
@@ -152,15 +147,16 @@ def test_the_objective_is_recorded():
 def integrated(log_odds):
     """The probabilities [1, q] for log-odds [1, q]."""
     one = torch.ones_like(log_odds)
-    return _integrated(log_odds, 0.05 * one, one, one, 0.4 * one[:, 0], Schedule())[0]
+    alone = Neighbourhoods(similarity=torch.eye(log_odds.shape[1])[None].to(one), share=one)
+    return _integrate(log_odds, 0.05 * one, alone, 0.4 * one[:, 0], Schedule()).probabilities
 
 
 def test_the_probability_rises_with_the_excess_and_with_the_proportion():
     tasks, _ = problem(1)
     calibration = calibrate(tasks, Schedule())
     squares = torch.linspace(-20, 200, 50, dtype=torch.float64)[None]
-    group = squares, torch.full_like(squares, 6), torch.full_like(squares, 4)
-    assert (Scales.of(calibration, _apart(calibration), Schedule()).log_ratio(*group).diff() >= -1e-12).all()
+    group = NearGroup(squares=squares, sizes=torch.full_like(squares, 6), counts=torch.full_like(squares, 4))
+    assert (Scales.of(calibration, _apart(calibration), Schedule()).log_ratio(group).diff() >= -1e-12).all()
 
     def unknown(n):
         return integrated(torch.tensor([[2.0] * n + [-3.0] * (10 - n)]))
@@ -267,9 +263,10 @@ def test_classes_that_do_not_differ_tell_nothing_about_unknown_queries():
     tasks = Tasks.from_arrays(noise[:, :20], torch.arange(4).repeat(20, 5), noise[:, 20:])
     calibration = calibrate(tasks, Schedule())
     scales = Scales.of(replace(calibration, scatter=9 * calibration.scatter), _apart(calibration), Schedule())
-    group = torch.linspace(0, 50, 9).expand(20, -1), torch.ones(20, 9), torch.full((20, 9), 5.0)
+    squares = torch.linspace(0, 50, 9).expand(20, -1)
+    group = NearGroup(squares=squares, sizes=torch.ones(20, 9), counts=torch.full((20, 9), 5.0))
     assert (scales.apart == 0).all()
-    assert scales.log_ratio(*group).abs().max() < 0.02
+    assert scales.log_ratio(group).abs().max() < 0.02
     assert (solve("evidence", tasks, open_set=True).labels == -1).double().mean() < 0.02
 
 
@@ -292,9 +289,19 @@ def test_strangers_at_a_class_that_is_absent_are_seen_by_the_group_of_the_class(
     nearest = calibration.log_likelihood(placed).argmax(-1)
     assigned = torch.nn.functional.one_hot(nearest, 10).double()
     scales = Scales.of(calibration, _apart(calibration), Schedule())
-    one, distances = torch.ones_like(placed[..., 0]), calibration.squared_distances(placed)
-    groups = _of_classes(placed, assigned, distances, one, calibration, scales)
-    ratios, sizes = scales.log_ratio(*groups), groups[1]
+    alone = torch.eye(placed.shape[1], dtype=placed.dtype)[None]
+    tests = _Tests(
+        placed=placed,
+        assigned=assigned,
+        calibration=calibration,
+        around=Neighbourhoods(similarity=alone, share=torch.ones_like(placed[..., 0])),
+        means=placed,
+        scales=scales,
+        distances=calibration.squared_distances(placed),
+    )
+    groups = tests._classes
+    ratios = scales.log_ratio(groups)
+    sizes = groups.sizes
     members, strangers = nearest[0, truth == 0].unique(), nearest[0, truth == 10].unique()
     assert ratios[0, members].max() < 0 < ratios[0, strangers].min()
     assert float(sizes[0, members].sum()) == pytest.approx(8)
@@ -382,7 +389,7 @@ def test_blocks_give_the_answers_of_the_whole():
 
 def test_further_queries_are_judged_as_their_groups_are(monkeypatch):
     tasks, truth = problem(1)
-    monkeypatch.setattr("manyway.methods.evidence.unknown.MOST_JUDGED", 16)
+    monkeypatch.setattr("manyway.methods.evidence.judge.MOST_JUDGED", 16)
     solution = solve("evidence", tasks, open_set=True)
     assert (solution.labels == truth.masked_fill(truth >= 10, -1)).all()
     assert (solution.unknown_groups[0, truth >= 10] == truth[truth >= 10] - 10).all()

@@ -1,0 +1,293 @@
+"""Calibrate: what is learned from the support, and the queries of a batch where distances mean
+something.
+
+``manyway.methods.calibration`` learns the representation, the metric, the precision and the
+prototypes; ``names`` adds what the names of classes say. Here they are put together: what the
+support says is ``Learned``, and a batch whose likelihood is known is a ``CalibratedBatch``, which
+all later stages read."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+
+import torch
+from torch import Tensor
+
+from manyway.core import Pile, Scaling, Tasks, class_sums
+from manyway.methods.calibration import (
+    Calibration,
+    Finish,
+    Representation,
+    calibrate_and_place,
+    doubted,
+    tuned,
+)
+from manyway.methods.calibration import calibrate as calibrate_distances
+from manyway.methods.calibration.scaling import QUERY_DEPENDENT
+from manyway.methods.evidence.blocks import InBlocks
+from manyway.methods.evidence.copies import distinct
+from manyway.methods.evidence.likelihood import Distances, query_weights
+from manyway.methods.evidence.names import ScaledTasks, representation_of, scale_tasks
+from manyway.methods.evidence.neighbourhood import clumping
+from manyway.methods.evidence.queries import BatchQueries, InMemory
+from manyway.methods.evidence.schedule import Parameters
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class CalibratedBatch:
+    """A batch whose likelihood is known."""
+
+    queries: BatchQueries
+    parameters: Parameters
+    one_shot: bool = False  # whether no class had two samples to calibrate with
+    # What is worth telling, a number per task [t] each.
+    learned: Mapping[str, Tensor] = field(default_factory=dict)
+    # Makes prototypes [t, k, d] of examples and queries; None where queries are not in memory.
+    make_prototypes: Callable[[], Tensor] | None = None
+
+
+def calibrate(
+    tasks: Tasks,
+    parameters: Parameters,
+    prepared: Learned | None = None,
+    proportions: Tensor | None = None,
+) -> CalibratedBatch:
+    """Learn from the support what a distance means, and place the queries.
+
+    Parameters
+    ----------
+    tasks : Tasks
+    parameters : Parameters
+    prepared : Learned or None, default=None
+        What was learned from the same support before; None: it is learned now.
+    proportions : Tensor of shape [t, k] or None, default=None
+        Where there is no example: a guess of the proportions of the classes; see ``names``.
+
+    Returns
+    -------
+    CalibratedBatch
+    """
+    if prepared is None:
+        placed = learn_and_place(tasks, parameters, proportions)
+    else:
+        placed = PlacedQueries(learned=prepared, rows=prepared.place(tasks))
+    learned = placed.learned
+    likelihood = Distances(learned.calibration)
+    told = dict(likelihood.learned)
+    representation = representation_of(learned.scaling)
+    if representation is not None:
+        told |= representation.learned
+    if tasks.pile is not None:
+        pile = learned.placed_pile(tasks.pile)
+        in_blocks = InBlocks(pile, tasks, likelihood, parameters)
+        return CalibratedBatch(
+            queries=in_blocks,
+            parameters=parameters,
+            one_shot=learned.one_shot,
+            learned=told,
+        )
+    assert placed.rows is not None
+    in_memory = InMemory(placed.rows, tasks, likelihood, parameters)
+    return CalibratedBatch(
+        queries=in_memory,
+        parameters=parameters,
+        one_shot=learned.one_shot,
+        learned=told,
+        make_prototypes=lambda: learned.prototypes(tasks, in_memory),
+    )
+
+
+def is_one_shot(tasks: Tasks) -> bool:
+    """Whether no class has two samples, given that each has one.
+
+    Known from the shape, without waiting for a GPU.
+    """
+    return tasks.n_support == tasks.n_classes
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Learned:
+    """What is learned from the support, so that it serves any batch of queries.
+
+    It is what ``prepare_evidence`` returns and estimators keep in ``fit``.
+    """
+
+    scaled: Tasks  # with the support, and with names as examples where a class has no other
+    scaling: Scaling | Representation  # of the queries
+    calibration: Calibration
+    one_shot: bool  # whether no class had two samples
+
+    @property
+    def precision(self) -> Tensor:
+        """[t] τ."""
+        return self.calibration.precision
+
+    def place(self, tasks: Tasks) -> Tensor | None:
+        """[t, q, d] the queries, scaled and placed; None where they are read from a pile."""
+        if tasks.pile is not None:
+            return None
+        return self.calibration.place(self.scaling(tasks.query))
+
+    def placed_pile(self, pile: Pile) -> Pile:
+        """The pile whose rows are scaled and placed when they are read."""
+        return pile.then(self.scaling).then(self.calibration.placing())
+
+    def prototypes(self, tasks: Tasks, queries: InMemory) -> Tensor:
+        """[t, k, d] the means of scaled examples and queries, which count as much as the method
+        lets them.
+
+            (Σ_s y_sk z_s + Σ_q a_qk z_q) / (n_k + Σ_q a_qk),
+
+        where a is u times the weight of queries.
+        """
+        weights = query_weights(queries.presence.masses).unsqueeze(1)
+        taken = queries.u * weights * float(queries.parameters.update_prototypes)
+        sums, counts = class_sums(self.scaled)
+        totals = sums + taken.mT @ self.scaling(tasks.query)
+        return totals / (counts + taken.sum(1)).unsqueeze(-1)
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class LearnedBatch(Learned):
+    """What is learned from the support, and the queries of one batch, which are placed already."""
+
+    placed: Tensor  # [1, q, d]
+
+    def place(self, tasks: Tasks) -> Tensor | None:
+        return self.placed
+
+    def with_classes(self, first: list[int], rows: list[int]) -> LearnedBatch:
+        """The queries ``rows``, and a further class for each query in ``first``, which is its one
+        sample.
+        """
+        calibration = self.calibration.with_classes(self.placed[:, first])
+        return replace(self, calibration=calibration, placed=self.placed[:, rows])
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class PlacedQueries:
+    """What was learned, and the queries."""
+
+    learned: Learned
+    rows: Tensor | None  # [t, q, d]; None where they are read from a pile
+
+
+def learn_before(tasks: Tasks, parameters: Parameters) -> Learned | None:
+    """What can be learned before the queries are known; None where they have a part in it."""
+    if parameters.scale in {*QUERY_DEPENDENT, "power"} or not tasks.n_support or tasks.scores:
+        return None
+    return _learn(_scaled(tasks, parameters), parameters)
+
+
+def learn_and_place(
+    tasks: Tasks,
+    parameters: Parameters,
+    proportions: Tensor | None = None,
+) -> PlacedQueries:
+    """What the support says, and the placed queries. The metrics of many tasks in memory are not
+    kept.
+
+    A metric is a [d, d] factor per task. Queries and names are therefore placed while it is there.
+    ``proportions`` as in ``calibrate``.
+    """
+    scaled = _scaled(tasks, parameters, proportions)
+    if tasks.pile is not None:
+        return PlacedQueries(learned=_learn(scaled, parameters), rows=None)
+    items = scaled.tasks
+    if scaled.names is not None:
+        items = items.with_rows(items.support, torch.cat([items.query, scaled.names.vectors], 1))
+    calibration, placed = calibrate_and_place(
+        items,
+        parameters.constants,
+        precision=parameters.precision,
+        metric=parameters.metric,
+        finish=_finish(scaled, parameters),
+    )
+    n_query = tasks.n_query
+    learned = _with_power(scaled, calibration, placed[:, n_query:], parameters)
+    return PlacedQueries(learned=learned, rows=placed[:, :n_query])
+
+
+def _scaled(tasks: Tasks, parameters: Parameters, proportions: Tensor | None = None) -> ScaledTasks:
+    """The tasks with scaled features, without near-copies among the examples."""
+    if tasks.n_support:
+        tasks = distinct(tasks, parameters.constants)
+    return scale_tasks(tasks, parameters, proportions)
+
+
+def _learn(scaled: ScaledTasks, parameters: Parameters) -> Learned:
+    """What the support says, without queries."""
+    calibration = calibrate_distances(
+        scaled.tasks,
+        parameters.constants,
+        precision=parameters.precision,
+        metric=parameters.metric,
+        finish=_finish(scaled, parameters),
+    )
+    names = None
+    if scaled.names is not None:
+        names = calibration.place(scaled.names.vectors)
+    return _with_power(scaled, calibration, names, parameters)
+
+
+def _with_power(
+    scaled: ScaledTasks,
+    calibration: Calibration,
+    placed_names: Tensor | None,
+    parameters: Parameters,
+) -> Learned:
+    """What was learned, with the power of final probabilities and with placed names [t, k, d]."""
+    constants = parameters.constants
+    one_shot = is_one_shot(scaled.tasks)
+    power = torch.ones_like(calibration.precision)
+    if not one_shot:
+        power = doubted(calibration.examples, constants)
+    representation = representation_of(scaled.scaling)
+    if representation is not None:
+        if one_shot:  # one example in few columns may be anywhere in its class
+            columns = representation.columns.flatten().square()
+            power = columns / (columns + constants.few_columns**2)
+        # Where the length of rows says little (h near 1), a little of ρ costs much.
+        clumped = calibration.clumped * (1 - representation.shortening.flatten())
+        calibration = replace(calibration, clumped=clumped)
+    calibration = replace(calibration, power=power)
+    if scaled.names is not None:
+        assert placed_names is not None
+        calibration = scaled.names.added_to(calibration, placed_names)
+    return Learned(
+        scaled=scaled.tasks,
+        scaling=scaled.scaling,
+        calibration=calibration,
+        one_shot=one_shot,
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class _ShrinkAndTune:
+    """What is done to a calibration at last.
+
+    Prototypes are shrunk, and tuned where that is asked for.
+    """
+
+    parameters: Parameters
+
+    def __call__(self, calibration: Calibration, tasks: Tasks) -> Calibration:
+        parameters = self.parameters
+        constants = parameters.constants
+        shrunk = calibration.shrunk(constants)
+        if parameters.open_set:
+            shrunk = replace(shrunk, clumped=clumping(calibration, tasks, constants))
+        if parameters.likelihood == "logistic":
+            return tuned(shrunk, calibration.offsets, tasks, constants, always=True)
+        # Tuned prototypes are not in the middle of their classes, which tells unknown queries.
+        if parameters.likelihood == "auto" and not parameters.open_set:
+            return tuned(shrunk, calibration.offsets, tasks, constants, always=False)
+        return shrunk
+
+
+def _finish(scaled: ScaledTasks, parameters: Parameters) -> Finish | None:
+    """What is done to a calibration at last, where the errors of prototypes can be known."""
+    if is_one_shot(scaled.tasks) or parameters.precision is not None or scaled.names is not None:
+        return None
+    return _ShrinkAndTune(parameters=parameters)

@@ -1,0 +1,175 @@
+"""Confidence: how sure to be of what search and groups say.
+
+The final probabilities are raised to one power per task, which changes no label. It comes from
+three places:
+
+- the number of left-out examples that have taught what a distance means (``Calibration.power``);
+- how much farther queries are from their prototypes than left-out examples (``distance_ratio``);
+- with one example per class, where no example can be left out, pairs of queries (``pair_powers``).
+
+Two queries of one group serve as a class with one example: the first is classified, with the second
+in the place of the group's prototype. The cross-entropy of these answers says to which power the
+probabilities are to be raised. Groups are not always classes, so a prior holds the power near its
+usual value, and pairs count less where few queries have a partner. The usual value is for queries
+that have partners, which make each other too sure. Without any, single queries are too sure where
+features are weak, and not sure enough where they are strong: the usual value then follows from how
+sure they are on average."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from math import log
+
+import torch
+from torch import Tensor
+
+from manyway.methods.calibration.calibration import Calibration
+from manyway.methods.calibration.distances import distances_between
+from manyway.methods.evidence.calibrate import CalibratedBatch
+from manyway.methods.evidence.group import GroupAnswers, Grouped
+from manyway.methods.evidence.likelihood import known_classes
+from manyway.methods.evidence.queries import Part, sample, sampling_stride
+from manyway.methods.evidence.schedule import Schedule
+
+_LOG_POWERS = (-1.5, 0.75, 46)  # the values that are tried: lowest, highest, number
+_FEWEST = 1e-9  # queries: a mean over none of them stays finite
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Probabilities:
+    """From some queries to their class probabilities.
+
+    The steps are: what search and groups say, the power, known labels, and what is unknown, which
+    is taken from all classes in proportion."""
+
+    answers: GroupAnswers
+    power: Tensor  # [t, 1, 1]
+
+    def __call__(self, part: Part) -> Tensor:
+        """[t, b, k]; a row sums to 1 minus the probability that the query is unknown."""
+        found = self.answers(part)
+        if not bool((self.power == 1).all()):
+            found = tempered(found, self.power)
+        if part.any_given:
+            known = known_classes(part.given, found)
+            found = torch.where((part.given < 0).unsqueeze(-1), found, known)
+        if part.any_unknown:
+            found = found * (1 - part.unknown).unsqueeze(-1)
+        return found
+
+
+def confidence(batch: CalibratedBatch, grouped: Grouped) -> Probabilities:
+    """The final probabilities of a batch.
+
+    Parameters
+    ----------
+    batch : CalibratedBatch
+    grouped : Grouped
+
+    Returns
+    -------
+    Probabilities
+        The power is 1 where the precision is given, or there are no distances.
+    """
+    one = grouped.answers.posterior.probabilities.new_ones(1, 1, 1)
+    plain = Probabilities(answers=grouped.answers, power=one)
+    calibration = batch.queries.likelihood.calibration
+    if calibration is None or batch.parameters.precision is not None:
+        return plain
+    if batch.one_shot:
+        queries = batch.queries
+        sampled = sample(queries, sampling_stride(queries.n_query), plain)
+        schedule = batch.parameters.constants
+        of_pairs = pair_powers(sampled.placed, sampled.values, calibration, schedule)
+        power = calibration.power * of_pairs
+    else:
+        power = calibration.power / distance_ratio(grouped.groups.lengths, calibration)
+    return replace(plain, power=power.view(-1, 1, 1))
+
+
+def tempered(probabilities: Tensor, power: Tensor) -> Tensor:
+    """[…, k] probabilities to the power, so that each row sums to one again."""
+    tiny = torch.finfo(probabilities.dtype).tiny
+    return probabilities.clamp_min(tiny).log_().mul_(power).softmax(-1)
+
+
+def distance_ratio(lengths: Tensor, calibration: Calibration) -> Tensor:
+    """[t] r ≥ 1: how much farther queries are from their prototypes than left-out members, squared.
+
+    Queries of another camera, font or year lie farther: their classes are as much wider, so that ℓ
+    is to be divided by r. It is the square of the mean distance less two standard errors: single
+    outliers hardly change it, and it is 1 where that may be chance. The prototype is the nearest
+    one, so that it errs below. ``lengths`` as in ``Groups``."""
+    number, total, total_square = lengths.unbind(-1)
+    number_or_more = number.clamp_min(_FEWEST)
+    mean = total / number_or_more
+    mean_square = total_square / number_or_more
+    tiny = torch.finfo(mean.dtype).tiny
+    of_members = calibration.noise / (2 * calibration.scatter.clamp_min(tiny))
+    spread = (mean_square - mean.square()).clamp_min(0).sqrt()
+    spread = torch.maximum(spread, of_members)
+    return (mean - 2 * spread / number_or_more.sqrt()).clamp_min(1).square()
+
+
+def pair_powers(
+    placed: Tensor,
+    probabilities: Tensor,
+    calibration: Calibration,
+    schedule: Schedule,
+) -> Tensor:
+    """[t] the power of each task, from placed queries [t, q, d] and their probabilities [t, q, k]."""
+    pairs = _Pairs.of(placed, probabilities, calibration)
+    own = torch.zeros_like(probabilities, dtype=torch.bool)
+    own = own.scatter_(-1, pairs.group.unsqueeze(-1), True)
+    usual = _usual_log_power(pairs, schedule)
+    log_likelihood = calibration.log_likelihood(placed)
+    log_powers = torch.linspace(*_LOG_POWERS, dtype=placed.dtype, device=placed.device)
+    losses = []
+    for log_power in log_powers:
+        power = log_power.exp()
+        others = (log_likelihood * power).masked_fill_(own, -torch.inf)
+        others = others.logsumexp(-1, keepdim=True)
+        entropies = torch.nn.functional.softplus(others - pairs.log_likelihood * power)
+        entropy = (entropies * pairs.weights).sum((1, 2))
+        prior = (log_power - usual) / schedule.one_shot_power_sd
+        losses.append(entropy * pairs.partnered + 0.5 * prior.square())
+    return log_powers[torch.stack(losses).argmin(0)].exp()
+
+
+def _usual_log_power(pairs: _Pairs, schedule: Schedule) -> Tensor:
+    """[t] ln of the power around which the prior lies."""
+    offset, slope, least, most = schedule.one_shot_alone
+    alone = (offset + slope * pairs.confidence.mean(-1).log()).clamp(least, most)
+    return pairs.partnered * log(schedule.one_shot_power) + (1 - pairs.partnered) * alone
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class _Pairs:
+    """Pairs of queries that probably have the same class."""
+
+    confidence: Tensor  # [t, q] the probability of a query's label
+    group: Tensor  # [t, q] the label
+    log_likelihood: Tensor  # [t, q, q] ℓ of a query with another in the place of the prototype
+    weights: Tensor  # [t, q, q] how much a pair counts; a query counts one at most
+    partnered: Tensor  # [t] the part of the queries that have a partner
+
+    @staticmethod
+    def of(placed: Tensor, probabilities: Tensor, calibration: Calibration) -> _Pairs:
+        # Two samples are S farther apart than a sample and the mean of its class, and all distances
+        # are less that bias.
+        between = distances_between(placed) - calibration.scatter.view(-1, 1, 1)
+        log_likelihood = between.mul_(-0.5 * calibration.precision.view(-1, 1, 1))
+        confidence, group = probabilities.max(-1)
+        same = group.unsqueeze(1) == group.unsqueeze(2)
+        weights = confidence.unsqueeze(1) * confidence.unsqueeze(2) * same
+        weights.diagonal(dim1=1, dim2=2).zero_()
+        partners = weights.sum(-1)
+        tiny = torch.finfo(weights.dtype).tiny
+        at_most_one = partners.clamp_max(1) / partners.clamp_min(tiny)
+        return _Pairs(
+            confidence=confidence,
+            group=group,
+            log_likelihood=log_likelihood,
+            weights=weights * at_most_one.unsqueeze(-1),
+            partnered=partners.clamp_max(1).mean(-1),
+        )

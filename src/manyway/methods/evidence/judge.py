@@ -1,0 +1,449 @@
+"""Judge: how probable it is for each query that it is unknown, of none of the classes.
+
+Like queries of a class, unknown queries come in groups, and a group says more than its queries one
+by one: the mean of m queries is as near to the prototype of its class as the errors of two means
+allow, S/m + S/n on average. What exceeds that is the *excess* e of a group over the nearest
+prototype. Its scale is known from the support in both cases. For members of a class it has the mean
+0 and a standard deviation σ(m, n) that support samples show which are left out of their prototype.
+For unknown queries it has the mean D, by which a prototype exceeds the nearest other one, as if its
+class were left out. So a group has the log-ratio
+
+    r = ln T(e; D, σ² + (s D)²) − ln T(e; 0, σ²).
+
+T is Student's distribution: σ comes from N left-out examples, which are its degrees of freedom.
+Where classes do not differ, D = 0 and r = 0: there nothing can be seen.
+
+Classes may come in clumps, and they may overlap: the queries around one are then farther from the
+nearest prototype than S/m + S/n, and none is unknown. This is a part ρ of S, and the excess is less
+by ρ S (1 − 1/m). The higher of two estimates of ρ counts: the excess of groups around examples (not
+of embeddings, where a little of it costs much), and by how much the excess of groups around queries
+is above the mean excess of their members. For members of a class are S + S/n away, in clumps or
+not, and unknown queries are farther.
+
+Each query is tested alone, with the queries around it (``neighbourhood``), and with its assigned
+class (those that a search assigns to one class: unknown queries gather at classes that do not
+occur; the excess is that over the prototype of this class). An unknown query also lies between
+classes more often: its nearest class exceeds the second by a small margin g in log-likelihood. The
+log-odds of a query are
+
+    λ = a (r_alone + r_around + min(1, D/σ(1, n)) ln((e⁻ᵍ + ε)/2ε)) + a' r_class.
+
+The wider a group is, the less of it is about the query. With e⁻ᵍ = ε the margin says nothing: a
+member of a class may have any margin, and ε says how often. Where classes hardly differ, margins
+are small for members too.
+
+The proportion p of unknown queries in the batch is not known. It is integrated out, with a prior
+that is 0 with the probability π, and has the density 2(1 − p) otherwise. Whether any query is
+unknown, the whole batch says:
+
+    ln (1 − π)/π + ln Σ_p prior(p) exp Σ_q m_q^(−½) ln(1 − p + p o_q),   1/o_q = 2ε + (1 − 2ε)
+    exp(−λ_q),
+
+where m_q queries lie together with q, and judge as their root. Near-copies count as one query. Few
+queries cannot decide it, because odds are limited. Here ε is divided by the root of m_q, for
+members of a class seldom look unknown together, and multiplied by f/e for queries that are farther
+off than unknown ones are (f is D and a deviation).
+
+The value of p follows from b Σ_q ln(1 − p + p exp λ_q): the queries of a batch share errors of
+prototypes and metric, and b is the part of them that is independent (``independent_part``). So a
+batch without unknown queries stays without. A query is answered as unknown where that is more
+probable than any class, in a batch that probably has some.
+
+Few left-out examples may be alike by chance: σ is at least S √(2/d), that of d normal features.
+With few features they have chosen metric and first step too: there σ is multiplied by 1 + 5/N.
+
+With one example per class no sample can be left out. S is then taken from the distances between the
+K prototypes, which are N, and the margin counts a ln(e⁻ᵍ + ε), which is cautious.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from math import ceil, log, sqrt
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from manyway.errors import InputError
+from manyway.methods.calibration.calibration import Calibration
+from manyway.methods.calibration.distances import squared_distances
+from manyway.methods.evidence.calibrate import CalibratedBatch
+from manyway.methods.evidence.dense import Dense, fused_search
+from manyway.methods.evidence.likelihood import independent_part
+from manyway.methods.evidence.neighbourhood import MOST_NUMBERS, Neighbourhoods, effective_size
+from manyway.methods.evidence.queries import excluded, sample
+from manyway.methods.evidence.schedule import Schedule
+
+# Queries whose neighbourhoods are found from all pairs; further queries are judged as their
+# neighbourhoods are. Fewer are judged where they could be of very many classes.
+MOST_JUDGED = 2048
+_LEAST_JUDGED = 256
+_PROPORTIONS = 40  # grid of the proportion of unknown queries
+_NO_DISTANCE = 1e-30  # what is divided by a distance or an excess stays finite
+# By which part the variance of unknown queries exceeds that of members, at least
+_LEAST_WIDER = 1e-3
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class UnknownPosterior:
+    """Queries, their neighbourhoods, and how probable it is that these are unknown.
+
+    Where there are many queries, only every so many of them are judged, and further queries as
+    their neighbourhoods are."""
+
+    means: Tensor  # [t, a, d] the mean of the neighbourhood of each query
+    bias: Tensor  # [t, a] by how much squared distances to it are too long
+    precision: Tensor  # [t] τ
+    # [t, a, a] how much each other query belongs to the neighbourhood of a query
+    similarity: Tensor
+    probabilities: Tensor  # [t, a] to be unknown
+    any_unknown: Tensor  # [t] the probability that any query is
+    stride: int
+
+    def unknown(self, placed: Tensor, first: int) -> Tensor:
+        """[t, b] the probability of placed queries [t, b, d] to be unknown.
+
+        The first has that number.
+        """
+        if self.stride == 1:
+            return self.probabilities[:, first : first + placed.shape[1]]
+        return (self.weights(placed) @ self.probabilities.unsqueeze(-1)).squeeze(-1).clamp_max(1)
+
+    def weights(self, placed: Tensor) -> Tensor:
+        """[t, q, a] the probability that each query is of the neighbourhood of a judged one.
+
+        All neighbourhoods count as equally frequent.
+        """
+        distances = squared_distances(placed, self.means) - self.bias.unsqueeze(1)
+        return distances.mul_(-0.5 * self.precision.view(-1, 1, 1)).softmax(-1)
+
+    def is_answered(self, unknown: Tensor, probabilities: Tensor) -> Tensor:
+        """[t, b] whether the answer is unknown.
+
+        If that is more probable than any class [t, b, k].
+        """
+        return (unknown > probabilities.amax(-1)) & (self.any_unknown > 0.5).unsqueeze(-1)
+
+
+def judge(batch: CalibratedBatch) -> UnknownPosterior | None:
+    """Judge which queries are unknown; None where none may be.
+
+    A sample of the queries is first assigned as if none were unknown: the groups of this search,
+    and neighbourhoods of queries, are compared with what classes that are left out look like."""
+    parameters = batch.parameters
+    if not parameters.open_set:
+        return None
+    queries = batch.queries
+    calibration = queries.likelihood.calibration
+    assert calibration is not None  # unknown scores have a method of their own
+    stride = judged_stride(queries.n_query, calibration.counts.shape[1])
+    sampled = sample(queries, stride)
+    closed = calibration.log_likelihood(sampled.placed)
+    if queries.any_given:
+        closed = excluded(closed, sampled.values)
+    prior = parameters.prior(sampled.placed.shape[1], calibration.counts)
+    assigned = fused_search(Dense.of(closed), prior, parameters).queries.u
+    return unknown_posterior(
+        sampled.placed,
+        assigned,
+        calibration.unshrunk(),
+        parameters.constants,
+        stride=stride,
+        one_shot=batch.one_shot,
+    )
+
+
+def judged_stride(n_query: int, n_classes: int) -> int:
+    """The distance between the queries whose neighbourhoods are found from all pairs."""
+    return ceil(n_query / min(MOST_JUDGED, max(MOST_NUMBERS // n_classes, _LEAST_JUDGED)))
+
+
+def unknown_posterior(
+    placed: Tensor,
+    assigned: Tensor,
+    calibration: Calibration,
+    schedule: Schedule,
+    *,
+    stride: int = 1,
+    one_shot: bool = False,
+) -> UnknownPosterior:
+    """How probable it is that queries [t, q, d], placed as the calibration does, are unknown.
+
+    ``assigned`` [t, q, k] are their assignments by a search in which every query is of a class.
+    They are every so many (``stride``) of all queries. ``one_shot``: whether no class had two
+    samples to calibrate with."""
+    if calibration.counts.shape[1] < 2:
+        hint = "it learns from the classes what none of them looks like"
+        raise InputError(f"open_set needs two classes or more: {hint}.")
+    margin = calibration.log_likelihood(placed).topk(2).values.diff().squeeze(-1)
+    apart = _apart(calibration)
+    if one_shot:
+        calibration = _with_guessed_scatter(calibration, apart, schedule)
+    around = Neighbourhoods.of(placed, calibration, schedule)
+    scales = Scales.of(calibration, apart, schedule)
+    means = around.mean(placed)
+    tests = _Tests(
+        placed=placed,
+        assigned=assigned,
+        calibration=calibration,
+        around=around,
+        means=means,
+        scales=scales,
+        distances=calibration.squared_distances(placed),
+    )
+    between = (margin.exp() + schedule.odd_members).log()
+    if not one_shot:
+        between = scales.distinct * (between - log(2 * schedule.odd_members))
+    near, wide = schedule.unknown_weights
+    log_odds = near * (tests.alone + tests.neighbours + between) + wide * tests.of_class
+    sizes = around.sizes
+    integrated = _integrate(
+        log_odds,
+        tests.odd_members * sizes.rsqrt(),
+        around,
+        schedule.shared_error + (1 / (calibration.counts + 1)).mean(-1),
+        schedule,
+    )
+    return UnknownPosterior(
+        means=means,
+        bias=calibration.scatter.unsqueeze(-1) / sizes,
+        precision=calibration.precision,
+        similarity=around.similarity,
+        probabilities=integrated.probabilities,
+        any_unknown=integrated.any_unknown,
+        stride=stride,
+    )
+
+
+def _with_guessed_scatter(
+    calibration: Calibration,
+    apart: Tensor,
+    schedule: Schedule,
+) -> Calibration:
+    """With one example per class: S from the distance [t] between neighbouring prototypes.
+
+    Two samples of a class are 2S apart on average, and those of neighbouring classes a little
+    farther."""
+    guess = schedule.one_shot_within * apart / (2 * (1 / calibration.counts).mean(-1))
+    wider = (guess - calibration.scatter).unsqueeze(-1)
+    return replace(
+        calibration,
+        scatter=guess,
+        squares=calibration.squares - wider / calibration.counts,
+        noise=calibration.noise * guess / calibration.scatter,
+    )
+
+
+def _apart(calibration: Calibration) -> Tensor:
+    """[t] the mean squared distance from a prototype to the nearest other one."""
+    offsets = calibration.offsets
+    nearest = []
+    numbers = torch.arange(offsets.shape[1], device=offsets.device)
+    for part in torch.split(numbers, max(1, MOST_NUMBERS // len(numbers))):
+        own = part.view(1, -1, 1).expand(len(offsets), -1, 1)
+        distances = squared_distances(offsets[:, part], offsets).scatter(-1, own, torch.inf)
+        nearest.append(distances.amin(-1))
+    return torch.cat(nearest, 1).mean(-1)
+
+
+class NearGroup(NamedTuple):
+    """Groups of queries, each near a prototype."""
+
+    squares: Tensor  # [t, g] the squared distance of the mean of the group
+    sizes: Tensor  # [t, g] m, the number of queries
+    counts: Tensor  # [t, g] n, the number of samples of the prototype
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Scales:
+    """What the excess of a group is like for members of a class, and for unknown queries."""
+
+    scatter: Tensor  # [t, 1] S
+    noise: Tensor  # [t, 1] the standard deviation for members is this times 1/m + 1/n
+    apart: Tensor  # [t, 1] D
+    distinct: Tensor  # [t, 1] D/σ(1, n), at most 1
+    number: Tensor  # [t, 1] N
+    schedule: Schedule
+
+    @staticmethod
+    def of(calibration: Calibration, apart: Tensor, schedule: Schedule) -> Scales:
+        """From the squared distance [t] between neighbouring prototypes."""
+        scatter = calibration.scatter.unsqueeze(-1)
+        errors = (1 / calibration.counts).mean(-1, keepdim=True)
+        n_classes, n_features = calibration.offsets.shape[1:]
+        number = (calibration.examples - 1).clamp_min(0).sum(-1, keepdim=True)
+        number = torch.where(number > 0, number, n_classes)
+        noise = torch.maximum(calibration.noise.unsqueeze(-1), scatter * sqrt(2 / n_features))
+        noise = noise * (1 + schedule.doubtful_examples / (2 * number))
+        excess = (apart.unsqueeze(-1) - 2 * errors * scatter).clamp_min(0)
+        tiny = torch.finfo(excess.dtype).tiny
+        return Scales(
+            scatter=scatter,
+            noise=noise,
+            apart=excess,
+            distinct=(excess / (noise * (1 + errors)).clamp_min(tiny)).clamp_max(1),
+            number=number,
+            schedule=schedule,
+        )
+
+    def excess(self, group: NearGroup) -> Tensor:
+        """[t, g] e, for groups of m queries near classes of n samples."""
+        return group.squares - self.scatter * (1 / group.sizes + 1 / group.counts)
+
+    def farthest(self, counts: Tensor) -> Tensor:
+        """[t, k] the excess of single unknown queries near classes of n samples, and a deviation
+        more.
+        """
+        variance = (self.noise * (1 + 1 / counts)).square()
+        return self.apart + (variance + self._spread).sqrt()
+
+    @property
+    def _spread(self) -> Tensor:
+        """[t, 1] (s D)²: how much the excess of unknown queries varies."""
+        return (self.schedule.unknown_spread * self.apart).square()
+
+    def log_ratio(self, group: NearGroup) -> Tensor:
+        """[t, g] r.
+
+        An excess below the point at which r were smallest with normal densities counts as that
+        point."""
+        shared = self.schedule.shared_error
+        deviation = self.noise * (shared + (1 - shared) / group.sizes + 1 / group.counts)
+        variance = deviation.square().clamp_min(torch.finfo(deviation.dtype).tiny)
+        wider = variance + torch.maximum(self._spread, _LEAST_WIDER * variance)
+        lowest = -variance * self.apart / (wider - variance)
+        excess = torch.maximum(self.excess(group), lowest)
+        unknown = self._log_density(excess - self.apart, wider)
+        return unknown - self._log_density(excess, variance)
+
+    def _log_density(self, gap: Tensor, variance: Tensor) -> Tensor:
+        """[t, g] of Student's distribution, up to a number."""
+        tail = (gap.square() / (self.number * variance)).log1p()
+        return -0.5 * ((self.number + 1) * tail + variance.log())
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class _Tests:
+    """The tests of each query: alone, with the queries around it, and with its assigned class."""
+
+    placed: Tensor  # [t, q, d]
+    assigned: Tensor  # [t, q, k]
+    calibration: Calibration
+    around: Neighbourhoods
+    means: Tensor  # [t, q, d] of the neighbourhoods
+    scales: Scales
+    distances: Tensor  # [t, q, k] unbiased squared distances to the prototypes
+
+    @property
+    def alone(self) -> Tensor:
+        """[t, q] r of each query by itself."""
+        return self.scales.log_ratio(self._single)
+
+    @property
+    def odd_members(self) -> Tensor:
+        """[t, q] 2ε f/e, at most 2ε.
+
+        Members of a class look unknown with the probability ε, but they are seldom farther off than
+        unknown queries are.
+        """
+        single = self._single
+        excess = self.scales.excess(single).clamp_min(_NO_DISTANCE)
+        odd_members = self.scales.schedule.odd_members
+        return 2 * odd_members * (self.scales.farthest(single.counts) / excess).clamp_max(1)
+
+    @property
+    def neighbours(self) -> Tensor:
+        """[t, q] r of the neighbourhood of each query, less what clumps of classes explain."""
+        scales = self.scales
+        sizes = self.around.sizes
+        from_means = self.calibration.squared_distances(self.means)
+        group = self._nearest(from_means, sizes)
+        nearest = from_means.argmin(-1, keepdim=True)
+        of_members = self.around.mean(self.distances).gather(-1, nearest).squeeze(-1)
+        of_members = of_members - scales.scatter
+        room = scales.scatter * (1 - 1 / sizes)
+        crowding = self.around.crowding(scales.excess(group) - of_members, room, self.calibration)
+        crowding = torch.maximum(self.calibration.clumped, crowding).unsqueeze(-1)
+        return scales.log_ratio(group._replace(squares=group.squares - crowding * room))
+
+    @property
+    def of_class(self) -> Tensor:
+        """[t, q] r of the class that each query is assigned to, on average."""
+        ratios = self.scales.log_ratio(self._classes)
+        return (self.assigned @ ratios.unsqueeze(-1)).squeeze(-1)
+
+    @property
+    def _single(self) -> NearGroup:
+        """Each query as a group of one."""
+        return self._nearest(self.distances, torch.ones_like(self.distances[..., 0]))
+
+    def _nearest(self, distances: Tensor, sizes: Tensor) -> NearGroup:
+        """Groups [t, q] near the nearest prototype, from the unbiased distances [t, q, k] of their
+        means.
+        """
+        squares, nearest = distances.min(-1)
+        counts = self.calibration.counts.expand(len(distances), -1).gather(1, nearest)
+        squares = squares + self.calibration.scatter.unsqueeze(-1) / counts
+        return NearGroup(squares=squares, sizes=sizes, counts=counts)
+
+    @property
+    def _classes(self) -> NearGroup:
+        """The queries that are assigned to each class [t, k], near its prototype.
+
+        A query that is farther from a prototype than unknown queries are pulls the mean of the
+        class as if it were no farther: one outlier must not decide about the others."""
+        calibration = self.calibration
+        share = self.around.share
+        some = self.assigned.clamp_min(torch.finfo(self.assigned.dtype).eps)
+        sizes = effective_size(some.mT, share).clamp_min(1)
+        assigned = share.unsqueeze(-1) * self.assigned
+        some = share.unsqueeze(-1) * some
+        farthest = self.scales.farthest(calibration.counts).unsqueeze(1)
+        farthest = calibration.scatter.view(-1, 1, 1) + farthest
+        pulls = assigned * (farthest / self.distances.clamp_min(_NO_DISTANCE)).clamp_max(1).sqrt()
+        sums = pulls.mT @ self.placed - pulls.sum(1).unsqueeze(-1) * calibration.offsets
+        means = sums / some.sum(1).unsqueeze(-1)
+        counts = calibration.counts.expand_as(sizes)
+        return NearGroup(squares=means.square().sum(-1), sizes=sizes, counts=counts)
+
+
+class _Integrated(NamedTuple):
+    """What is left when the proportion of unknown queries is integrated out."""
+
+    probabilities: Tensor  # [t, q] to be unknown
+    any_unknown: Tensor  # [t] the probability that any query is
+
+
+def _integrate(
+    log_odds: Tensor,
+    odd: Tensor,
+    around: Neighbourhoods,
+    correlation: Tensor,
+    schedule: Schedule,
+) -> _Integrated:
+    """The probabilities for any proportion of unknown queries.
+
+    ``log_odds`` [t, q]; ``odd`` [t, q]: what the odds are limited by in the question whether any
+    query is unknown, as 1/odds. ``around``: the queries that lie together with each, and judge
+    together. ``correlation`` [t]: of the errors of two queries."""
+    grid = torch.arange(_PROPORTIONS, dtype=odd.dtype, device=odd.device)
+    grid = (grid + 0.5) / _PROPORTIONS
+    prior = torch.log1p(-grid).log_softmax(0)
+    share = around.share.unsqueeze(-1)
+
+    def mixed(odds: Tensor) -> Tensor:
+        # With the proportion 0 every query is known: the probability of the data is 1 in these
+        # units.
+        return torch.logaddexp(torch.log1p(-grid), odds.unsqueeze(-1) + grid.log())
+
+    limited = -torch.logaddexp(torch.log1p(-odd) - log_odds, odd.log())
+    together = share * around.sizes.rsqrt().unsqueeze(-1)
+    some = ((together * mixed(limited)).sum(1) + prior).logsumexp(-1)
+    any_unknown = (some + log(1 / schedule.none_unknown - 1)).sigmoid()
+    independent = independent_part(share.sum(1), correlation.unsqueeze(-1))
+    proportion = (independent * (share * mixed(log_odds)).sum(1) + prior).softmax(-1)
+    by_proportion = (log_odds.unsqueeze(-1) + torch.logit(grid)).sigmoid()
+    given = (by_proportion * proportion.unsqueeze(1)).sum(-1)
+    probabilities = (given * any_unknown.unsqueeze(-1)).clamp_max(1)  # more than 1 by rounding
+    return _Integrated(probabilities=probabilities, any_unknown=any_unknown)

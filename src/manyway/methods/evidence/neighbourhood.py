@@ -1,0 +1,119 @@
+"""The queries around a query.
+
+Those that lie together with it, as if it were a class of one sample.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from math import ceil
+
+import torch
+from torch import Tensor
+
+from manyway.core import Tasks, one_hot
+from manyway.methods.calibration.calibration import Calibration
+from manyway.methods.calibration.distances import distances_between, squared_distances
+from manyway.methods.evidence.copies import copy_distance
+from manyway.methods.evidence.schedule import Schedule
+
+MOST_NUMBERS = 1 << 24  # of an array at once
+_MOST_EXAMPLES = 512  # whose neighbourhoods are looked at, evenly spaced
+_ALONE = 0.5  # a query with fewer others around it than this is alone with its copies
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Neighbourhoods:
+    """How much queries belong together, with near-copies counted as one query.
+
+    The mean of copies is no nearer to a prototype than each of them.
+    """
+
+    similarity: Tensor  # [t, q, q] from 0 to 1
+    share: Tensor  # [t, q] what each query counts: one divided by the number of its copies
+
+    @staticmethod
+    def of(placed: Tensor, calibration: Calibration, schedule: Schedule) -> Neighbourhoods:
+        """Of placed queries [t, q, d].
+
+        Each query is assigned to all queries as if they were classes of one sample, and then to the
+        means of the neighbourhoods that this makes, always without itself. Two queries are as
+        similar as their assignments."""
+        scatter = calibration.scatter.view(-1, 1, 1)
+        precision = calibration.precision.view(-1, 1, 1)
+        pair_distance = 2 * calibration.scatter
+        distances = distances_between(placed)
+        # With itself
+        copies = distances <= copy_distance(pair_distance, placed.shape[-1], schedule)
+        share = 1 / copies.sum(-1).to(placed)
+        distances = torch.where(copies, 2 * scatter, distances)  # of two samples of a class
+        similarity = _cosines(distances.mul_(-0.5 * precision).softmax(-1))
+        first = Neighbourhoods(similarity=similarity, share=share)
+        masses = (similarity @ share.unsqueeze(-1)).mT
+        distances = squared_distances(placed, first.mean(placed))
+        others = (masses - similarity).clamp_min(_ALONE)  # of neighbourhood j, without query q
+        squares = similarity.square()
+        bias = ((squares @ share.unsqueeze(-1)).mT - squares) / others.square()
+        distances = distances * (masses / others).square() - scatter * bias
+        alone = copies & (masses - similarity < _ALONE)
+        distances = torch.where(alone, 2 * scatter, distances)
+        similarity = _cosines(distances.mul_(-0.5 * precision).softmax(-1))
+        return Neighbourhoods(similarity=similarity, share=share)
+
+    def mean(self, rows: Tensor) -> Tensor:
+        """[t, q, …] the mean of rows [t, q, …] over the neighbourhood of each query."""
+        share = self.share.unsqueeze(-1)
+        return self.similarity @ (share * rows) / (self.similarity @ share)
+
+    @cached_property
+    def sizes(self) -> Tensor:
+        """[t, q] the effective number of queries in each neighbourhood."""
+        return effective_size(self.similarity, self.share)
+
+    def crowding(self, excess: Tensor, room: Tensor, calibration: Calibration) -> Tensor:
+        """[t] ρ from the excess [t, q] of neighbourhoods and S (1 − 1/m).
+
+        Σ e / Σ S (1 − 1/m), and a large neighbourhood that has none.
+        """
+        total = (self.share * room).sum(-1) + calibration.scatter
+        return ((self.share * excess).sum(-1) / total).clamp(0, 1)
+
+
+def _cosines(assignments: Tensor) -> Tensor:
+    """[t, q, q] of the rows of [t, q, n]."""
+    rows = assignments / assignments.square().sum(-1, keepdim=True).sqrt()
+    return (rows @ rows.mT).clamp_(0, 1)
+
+
+def effective_size(weights: Tensor, share: Tensor) -> Tensor:
+    """[t, g] how many queries of equal weight count as much as those with weights [t, g, q].
+
+    ``share`` [t, q]: what each query counts.
+    """
+    share = share.unsqueeze(-1)
+    return ((weights @ share).square() / (weights.square() @ share)).squeeze(-1)
+
+
+def clumping(calibration: Calibration, tasks: Tasks, schedule: Schedule) -> Tensor:
+    """[t] ρ of the neighbourhoods of examples; see ``judge``.
+
+    Examples have a part in prototypes, which are nearer to them by 2S/n for it.
+    """
+    stride = ceil(tasks.n_support / _MOST_EXAMPLES)
+    placed = calibration.place(tasks.support[:, ::stride])
+    labels = tasks.support_labels[:, ::stride]
+    size = max(1, MOST_NUMBERS // labels.shape[1] ** 2)
+    found = []
+    for first in range(0, len(placed), size):
+        at = slice(first, first + size)
+        some = calibration.of_tasks(at)
+        around = Neighbourhoods.of(placed[at], some, schedule)
+        scatter = some.scatter.unsqueeze(-1)
+        sizes = around.sizes
+        parts = around.mean(one_hot(labels[at], tasks.n_classes, placed.dtype))
+        nearer = 2 * scatter.unsqueeze(-1) * parts / some.counts.unsqueeze(1)
+        distances = some.squared_distances(around.mean(placed[at])) + nearer
+        excess = distances.amin(-1) - scatter / sizes
+        found.append(around.crowding(excess, scatter * (1 - 1 / sizes), some))
+    return torch.cat(found)

@@ -1,0 +1,47 @@
+"""Random changes of code: each is one change, and the code can still be read."""
+
+from __future__ import annotations
+
+import ast
+
+import pytest
+
+from benchmarks.mutation import changed, drawn, places
+
+CODE = '''def f(x, y):
+    """A text."""
+    z = x + 3
+    if z > y:
+        z -= 1
+    return z
+'''
+EXPECTED = {
+    "statement: z = x + 3 -> left out": "    pass\n    if z > y:",
+    "operator: x + 3 -> x - 3": "    z = (x - 3)\n",
+    "constant: 3 -> 6": "    z = x + 6\n",
+    "condition: if z > y: -> if not z > y:": "    if not z > y:\n",
+    "comparison: z > y -> z <= y": "    if (z <= y):\n",
+    "statement: z -= 1 -> left out": "        pass\n    return z",
+    "constant: 1 -> 2": "        z -= 2\n",
+}
+
+
+@pytest.fixture
+def path(tmp_path):
+    file = tmp_path / "module.py"
+    file.write_text(CODE)
+    return file
+
+
+def test_every_place_is_changed_once_and_nothing_else_is(path):
+    found = [changed(path, number) for number in range(len(list(places(ast.parse(CODE)))))]
+    assert {one.what for one in found} == set(EXPECTED)
+    for one in found:
+        ast.parse(one.code)
+        assert EXPECTED[one.what] in one.code
+        assert '"""A text."""' in one.code
+
+
+def test_the_same_seed_draws_the_same_changes(path):
+    assert drawn(path.parent, 3, seed=5) == drawn(path.parent, 3, seed=5)
+    assert len(drawn(path.parent, 100, seed=5)) == len(EXPECTED)
