@@ -1,27 +1,36 @@
 """The pictures of the pages for beginners: drawn files, the real command, and a browser that looks at its page.
 
     python -m benchmarks.screenshots docs/images
+    python -m benchmarks.screenshots docs/images review-film     # only the moving picture of the README
 
 Needs Chromium, and a font with emoji for the animals (Debian: chromium, fonts-noto-color-emoji).
 """
 
 from __future__ import annotations
 
+import io
 import json
 import re
 import runpy
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 
 import numpy as np
 import pandas as pd
 from PIL import Image, ImageChops, ImageDraw, ImageFilter, ImageFont
-from playwright.sync_api import sync_playwright
+from playwright.sync_api import Page, sync_playwright
+
+from manyway.cli.review import demo_data
+from manyway.sampling.embedded import load_glyphs
+from manyway.training.glyphs import SAMPLES
 
 GALLERY = Path(__file__).parent.parent / "docs" / "gallery"
+FILM = "review-film"  # the moving picture
+FILMED = 7  # answers in it
 EMOJI = "/usr/share/fonts/truetype/noto/NotoColorEmoji.ttf"
 
 
@@ -166,32 +175,81 @@ PAGES: dict[str, Callable[[Path, np.random.Generator], Sequence[str]]] = {
 }
 
 
+@contextmanager
+def opened(arguments: Sequence[str], folder: Path, **size: int) -> Iterator[Page]:
+    """The page of a review in a browser. What the command says is printed."""
+    command = [sys.executable, "-u", "-m", "manyway", "review", *arguments, "--no-browser", "--port", "8911"]
+    with subprocess.Popen(command, cwd=folder, stdout=subprocess.PIPE, text=True) as server:
+        assert server.stdout is not None
+        said = ""
+        while not (address := re.search(r"http://\S+", said)):
+            line = server.stdout.readline()
+            if not line:
+                raise SystemExit(f"{' '.join(command)} ended:\n{said}")
+            said += line
+        print(said)
+        with sync_playwright() as driver:
+            browser = driver.chromium.launch(executable_path="/usr/bin/chromium", args=["--no-sandbox"])
+            page = browser.new_page(viewport={"width": 1280, "height": 720, **size})
+            page.goto(address[0])
+            page.wait_for_selector("body.ready")
+            page.wait_for_timeout(1500)  # pictures come one by one
+            yield page
+            browser.close()
+        server.terminate()
+
+
 def photograph(name: str, path: Path) -> None:
     """Write the files of a page, review them, and save what the browser shows."""
     with tempfile.TemporaryDirectory() as made:
         folder = Path(made)
         arguments = PAGES[name](folder, np.random.default_rng(0))
-        command = [sys.executable, "-u", "-m", "manyway", "review", *arguments, "--no-browser", "--port", "8911"]
-        with subprocess.Popen(command, cwd=folder, stdout=subprocess.PIPE, text=True) as server:
-            assert server.stdout is not None
-            said = ""
-            while not (address := re.search(r"http://\S+", said)):
-                line = server.stdout.readline()
-                if not line:
-                    raise SystemExit(f"{' '.join(command)} ended:\n{said}")
-                said += line
-            with sync_playwright() as driver:
-                browser = driver.chromium.launch(executable_path="/usr/bin/chromium", args=["--no-sandbox"])
-                page = browser.new_page(viewport={"width": 1280, "height": 720})
-                page.goto(address[0])
-                page.wait_for_selector("body.ready")
-                page.wait_for_timeout(1500)  # pictures come one by one
-                page.screenshot(path=path)
-                browser.close()
-            server.terminate()
-    print(f"{path}\n{said}")
+        with opened(arguments, folder) as page:
+            page.screenshot(path=path)
+    print(path)
+
+
+def film(path: Path) -> None:
+    """Answer the first item of some groups of the demonstration truly, and save what the browser shows as a film."""
+    letters = load_glyphs().class_names
+    names = demo_data().names
+    frames: list[Image.Image] = []
+    shown: list[int] = []  # milliseconds
+
+    def keep(page: Page, milliseconds: int) -> None:
+        frames.append(Image.open(io.BytesIO(page.screenshot())).convert("RGB"))
+        shown.append(milliseconds)
+
+    with tempfile.TemporaryDirectory() as made, opened(["--demo"], Path(made), width=1200, height=700) as page:
+        keep(page, 2000)
+        for _ in range(FILMED):
+            current = page.locator(".item.current").first
+            row = int(current.get_attribute("data-row") or 0)
+            truth = letters[int(Path(names[row]).stem) // SAMPLES]
+            suggested = page.locator("section:has(.item.current) h2").first.inner_text()
+            if truth in suggested:
+                page.keyboard.press("Enter")
+            else:
+                page.keyboard.press("/")
+                page.keyboard.type(truth.partition(" ")[2].lower())
+                page.wait_for_timeout(700)
+                keep(page, 1400)
+                page.keyboard.press("Enter")
+            page.wait_for_timeout(2500)  # the other items are labelled again
+            keep(page, 1300)
+            page.keyboard.press("]")  # to the next group
+            page.wait_for_timeout(700)
+            keep(page, 800)
+        shown[-1] = 2500
+    first, *others = frames
+    first.save(path, save_all=True, append_images=others, duration=shown, loop=0, quality=55, method=6)
+    print(f"{path}: {len(frames)} pictures, {path.stat().st_size / 1e6:.2f} MB")
 
 
 if __name__ == "__main__":
-    for chosen in sys.argv[2:] or PAGES:
-        photograph(chosen, Path(sys.argv[1]) / f"start-{chosen}.png")
+    output = Path(sys.argv[1])
+    for chosen in sys.argv[2:] or [*PAGES, FILM]:
+        if chosen == FILM:
+            film(output / f"{FILM}.webp")
+        else:
+            photograph(chosen, output / f"start-{chosen}.png")

@@ -79,10 +79,11 @@ def browser() -> Iterator[Any]:
 
 @pytest.fixture(scope="session", autouse=True)
 def _own_cache_and_thread(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    """Features are kept in a folder of the tests, not in that of the user."""
+    """Features are kept in a folder of the tests, and torch computes them, whatever else is installed."""
     import torch
 
     torch.set_num_threads(1)
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("MANYWAY_CACHE", str(tmp_path_factory.mktemp("cache")))
+        patch.setenv("MANYWAY_ENGINE", "torch")
         yield

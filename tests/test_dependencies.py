@@ -39,7 +39,7 @@ WITH_TORCH = {"triton"}  # installed by torch where it has CUDA; its modules are
 TOOLS = {"pytest-xdist", "quadprog", "triton"}  # for tests, but not imported by them: QuaPy imports quadprog
 WHERE_INSTALLED = {
     "transformers",  # for make clip, which installs it
-    *("anndata", "argilla", "fiftyone", "label_studio_sdk"),  # they want other versions; tests of formats use them
+    *("anndata", "fiftyone", "label_studio_sdk"),  # they want other versions; tests of formats use them
 }
 OURS = {"manyway", "benchmarks", "tests"} | {path.stem for path in (ROOT / "tests").rglob("*")}
 OURS |= {path.stem for path in (ROOT / "docs/hooks").glob("*.py")}

@@ -38,19 +38,55 @@ def pins(text: str) -> set[tuple[str, str]]:
     return {split(line.rstrip("\\ ")) for line in text.splitlines() if re.match(r"[\w.-]+==", line)}
 
 
-def test_the_citation_and_the_recipe_have_the_version_of_the_package():
-    citation = yaml.safe_load((ROOT / "CITATION.cff").read_text(encoding="utf-8"))
-    recipe = yaml.safe_load((ROOT / "recipe" / "recipe.yaml").read_text(encoding="utf-8"))
-    assert citation["version"] == recipe["context"]["version"] == manyway.__version__
+CITATION = yaml.safe_load((ROOT / "CITATION.cff").read_text(encoding="utf-8"))
+RECIPE = yaml.safe_load((ROOT / "recipe" / "recipe.yaml").read_text(encoding="utf-8"))
+PLUGIN = yaml.safe_load((ROOT / "plugins" / "fiftyone" / "fiftyone.yml").read_text(encoding="utf-8"))
+CHANGELOG = (ROOT / "CHANGELOG.md").read_text(encoding="utf-8")
+
+
+def test_everything_has_the_version_of_the_package():
+    newest = re.search(r"^## (\S+)", CHANGELOG, flags=re.M)[1]
+    versions = {
+        "CITATION.cff": CITATION["version"],
+        "recipe": RECIPE["context"]["version"],
+        "plug-in": PLUGIN["version"],
+        "CHANGELOG.md": newest,
+    }
+    assert set(versions.values()) == {manyway.__version__}, versions
+
+
+def test_the_wheel_takes_its_version_from_the_package():
+    assert "version" in PROJECT["dynamic"]
+    source = (ROOT / PYPROJECT["tool"]["hatch"]["version"]["path"]).read_text(encoding="utf-8")
+    assert f'__version__ = "{manyway.__version__}"' in source
+
+
+def test_the_wheel_the_recipe_the_citation_and_the_site_say_the_same():
+    site = (ROOT / "mkdocs.yml").read_text(encoding="utf-8")
+    assert f"site_name: {PROJECT['name']}\nsite_description: {PROJECT['description']}\n" in site
+    assert RECIPE["about"]["summary"] == PROJECT["description"]
+    assert RECIPE["about"]["license"] == CITATION["license"] == PROJECT["license"]
+    assert CITATION["title"] == RECIPE["context"]["name"] == PROJECT["name"]
+    assert [author["name"] for author in CITATION["authors"]] == [author["name"] for author in PROJECT["authors"]]
+    about = RECIPE["about"]
+    addresses = {"Homepage": about["homepage"], "Source": about["repository"], "Documentation": about["documentation"]}
+    assert {name: PROJECT["urls"][name] for name in addresses} == addresses
+
+
+def test_the_changelog_takes_the_news_of_later_releases_at_its_top():
+    marker = PYPROJECT["tool"]["towncrier"]["start_string"]
+    before, found, after = CHANGELOG.partition(marker)
+    assert found
+    assert "\n## " not in before
+    assert after.lstrip().startswith("## ")
 
 
 def test_the_recipe_needs_what_the_package_needs():
-    recipe = yaml.safe_load((ROOT / "recipe" / "recipe.yaml").read_text(encoding="utf-8"))
     needed = dict(map(split, PROJECT["dependencies"]))
     needed["pytorch"] = needed.pop("torch")  # its name on conda-forge
-    assert dict(map(split, recipe["requirements"]["run"])) == {**needed, "python": ">=${{ python_min }}"}
-    assert recipe["context"]["python_min"] == PROJECT["requires-python"].removeprefix(">=")
-    assert set(map(split, PYPROJECT["build-system"]["requires"])) <= set(map(split, recipe["requirements"]["host"]))
+    assert dict(map(split, RECIPE["requirements"]["run"])) == {**needed, "python": ">=${{ python_min }}"}
+    assert RECIPE["context"]["python_min"] == PROJECT["requires-python"].removeprefix(">=")
+    assert set(map(split, PYPROJECT["build-system"]["requires"])) <= set(map(split, RECIPE["requirements"]["host"]))
 
 
 def test_the_lock_has_the_versions_of_the_constraints_and_every_dependency():

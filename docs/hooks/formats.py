@@ -24,7 +24,7 @@ def format_table(name: str) -> str:
     kinds = {"ScoreFormat": ScoreFormat, **vars(base)}
     formats = [each for each in our_formats() if isinstance(each, kinds[TITLES[name][0]])]
     if name == "answers":
-        rows = [f"| `{each.key}` | {each.name} | {each.holds} |" for each in formats]
+        rows = [f"| `{each.key}` | {each.name} | {each.kept or each.holds} |" for each in formats]
         return "\n".join(["| `--format` | for | what is written |", "|---|---|---|", *rows])
     rows = [f"| {each.name} | {_endings(each)} | {each.holds} | {each.kept} |" for each in formats]
     return "\n".join(["| format | ending | an item | what is written, and what stays |", "|---|---|---|---|", *rows])

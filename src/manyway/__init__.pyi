@@ -35,6 +35,9 @@ from .estimators import (
 )
 from .estimators.from_scores import EvidenceFromScores
 from .evaluation.evaluator import Evaluation, evaluate
+from .examination.examining import examine
+from .examination.report import Examination
+from .labelling.antenna import label_antenna
 from .labelling.frames import from_fiftyone, from_frame, label_frame, to_fiftyone, to_frame
 from .methods._table.registry import DEFAULT_METHOD, METHODS, solve
 from .methods.evidence.solver import evidence_from_likelihood
@@ -69,6 +72,7 @@ __all__ = [
     "Evaluation",
     "Evidence",
     "EvidenceFromScores",
+    "Examination",
     "FeatureSet",
     "HardEMDirichlet",
     "Inference",
@@ -86,8 +90,10 @@ __all__ = [
     "ZLaP",
     "evaluate",
     "evidence_from_likelihood",
+    "examine",
     "from_fiftyone",
     "from_frame",
+    "label_antenna",
     "label_frame",
     "plot_k_eff",
     "plot_presence",

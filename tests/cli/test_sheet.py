@@ -7,9 +7,12 @@ import csv
 import numpy as np
 import pandas as pd
 import pytest
+import torch
 from PIL import Image
 
 from manyway.cli import review as reviews
+from manyway.cli.inputs import Inputs
+from manyway.files.formats.registry import table_format
 from tests.cli.test_inputs import encoded  # noqa: F401 (a fixture)
 
 WRITERS = {"csv": "to_csv", "tsv": "to_csv", "xlsx": "to_excel", "parquet": "to_parquet", "jsonl": "to_json"}
@@ -161,6 +164,45 @@ def test_texts_and_pictures_in_one_table(encoded, tmp_path, run_in_folder, monke
         ("4.png", "red", "north-4"),
         ("5.png", "green", "north-5"),
     ]
+
+
+def note_opening(path, monkeypatch) -> list[str]:
+    """The names of the files of a format that are opened from now on."""
+    form = type(table_format(path))
+    read = form.read
+    opened: list[str] = []
+
+    def noted(self, path, asked):
+        opened.append(path.name)
+        return read(self, path, asked)
+
+    monkeypatch.setattr(form, "read", noted)
+    return opened
+
+
+@pytest.mark.parametrize("suffix", ["csv", "xlsx"])
+def test_one_table_is_opened_once_for_both_kinds_of_rows(suffix, tmp_path, monkeypatch):
+    path = tmp_path / f"sheet.{suffix}"
+    write(sheet(), path)
+    opened = note_opening(path, monkeypatch)
+    source = Inputs.of(path, cached=False)
+    examples, items, _ = source.read(torch.device("cpu"))
+    assert opened == [path.name]
+    table = sheet()
+    known = table["label"].notna()
+    assert examples.labels == tuple(table["label"][known])
+    np.testing.assert_allclose(examples.features, table.loc[known, ["width", "height"]], rtol=1e-6)
+    np.testing.assert_allclose(items.features, table.loc[~known, ["width", "height"]], rtol=1e-6)
+
+
+def test_one_table_of_texts_is_opened_once(encoded, tmp_path, monkeypatch):  # noqa: F811
+    path = tmp_path / "tickets.csv"
+    path.write_text("ticket,text,label\nT1,banana,x\nT2,a canal,\nT3,salad,x\nT4,bee,y\nT5,tree,y\nT6,sleep,\n")
+    opened = note_opening(path, monkeypatch)
+    source = Inputs.of(path, cached=False)
+    examples, items, _ = source.read(torch.device("cpu"))
+    assert opened == [path.name]
+    assert (examples.labels, items.names) == (("x", "x", "y", "y"), ["T2", "T6"])
 
 
 def test_the_items_of_one_table_are_reviewed(tmp_path, run_in_folder, monkeypatch):

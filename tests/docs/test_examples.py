@@ -10,6 +10,7 @@ import pytest
 DOCS = Path(__file__).parents[2] / "docs"
 PAGES = [
     "evidence.md",
+    "examine.md",
     "formats.md",
     "glyphs.md",
     "interchange.md",

@@ -6,6 +6,7 @@ import re
 from pathlib import Path
 
 import pytest
+from PIL import Image
 
 README = Path(__file__).parents[2] / "README.md"
 # A Python block and the text block that follows it: the code and what it prints.
@@ -20,3 +21,11 @@ def test_every_python_block_shows_its_output():
 def test_an_example_prints_what_the_readme_shows(code, shown, capsys):
     exec(compile(code, "README.md", "exec"), {})
     assert capsys.readouterr().out == shown
+
+
+def test_the_first_screen_shows_a_moving_picture_that_loads_quickly():
+    first = re.search(r"!\[.+\]\((.+)\)", README.read_text(encoding="utf-8"))
+    path = README.parent / first[1]
+    with Image.open(path) as picture:
+        assert picture.n_frames > 5
+    assert path.stat().st_size < 1_500_000

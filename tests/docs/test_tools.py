@@ -21,6 +21,7 @@ FILES = {
     "speciesnet": {"predictions.json": "speciesnet"},
     "pybioclip": {"predictions.csv": "pybioclip"},
     "scanpy": {"cells.h5ad": "anndata", "celltypist_probability_matrix.csv": "celltypist"},
+    "kraken": {"reads.kraken": "kraken2", "reads.kreport": "kraken-report"},
     "setfit": {},
     "fiftyone": {},
 }

@@ -83,7 +83,10 @@ def test_only_new_and_changed_pictures_are_encoded_again(pictures, encoder, seen
     assert torch.equal(features, encode(open_source(pictures), encoder).features)
 
 
-@pytest.mark.parametrize("change", [{"weights": "other"}, {"preprocess": Preprocess(resize=5, crop=4)}, {"name": "b"}])
+@pytest.mark.parametrize(
+    "change",
+    [{"weights": "other"}, {"preprocess": Preprocess(resize=5, crop=4)}, {"name": "b"}, {"engine": "openvino f16"}],
+)
 def test_another_encoder_has_features_of_its_own(change, pictures, encoder, seen):
     run(pictures, encoder)
     run(pictures, replace(encoder, **change))

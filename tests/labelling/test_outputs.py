@@ -65,5 +65,10 @@ def test_what_the_scores_cannot_be_written_as_is_refused(form, n_origin, carried
     assert bool(said) == bool(found)
 
 
+def test_a_copy_of_scores_has_no_room_for_groups():
+    with pytest.raises(InputError, match="`at_least` is for tables and new files"):
+        check_format(INPUT, scores_of(2), Path("out.json"), at_levels=True)
+
+
 def test_a_summary_has_no_skipped_items_unless_there_are_some():
     assert Summary(3, 2, (), 0.5, 0).skipped == 0

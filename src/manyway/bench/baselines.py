@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from manyway import core
+from manyway.bench.own import OWN
 from manyway.methods import METHODS, Method
 from manyway.methods import get_method as get_real_method
 
@@ -139,9 +140,12 @@ BASELINES: Mapping[str, Method] = {
     "logistic-cv": _baseline("logistic-cv", "Logistic regression, chosen penalty", logistic_cv),
     "lda-shrunk": _baseline("lda-shrunk", "LDA, shrunk", lda_shrunk),
 }
-COMPARED: Mapping[str, Method] = ChainMap(METHODS, BASELINES)  # type: ignore[arg-type]  # all that a suite can name
+COMPARED: Mapping[str, Method] = ChainMap(METHODS, BASELINES, OWN)  # type: ignore[arg-type]  # all that a suite can name
 
 
 def get_method(name: str) -> Method:
-    """The method or the baseline of that name."""
-    return BASELINES[name] if name in BASELINES else get_real_method(name)
+    """The method or the baseline of that name, or what was loaded from a file of one's own."""
+    for table in (BASELINES, OWN):
+        if name in table:
+            return table[name]
+    return get_real_method(name)

@@ -121,6 +121,7 @@ class _Choice:
             if not self._is_wanted(experiment):
                 continue
             features = self._load(experiment.features)
+            experiment = replace(experiment, folder=self.suite.folder)
             if isinstance(experiment.task.unknown_from, str):
                 strangers = self._strangers(experiment.task.unknown_from)
                 experiment = replace(experiment, strangers=strangers)

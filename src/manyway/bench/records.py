@@ -20,6 +20,7 @@ import contextlib
 import hashlib
 import json
 import os
+import re
 import time
 from collections.abc import Iterator, Mapping
 from datetime import datetime, timezone
@@ -30,6 +31,7 @@ import numpy as np
 from pydantic import BeforeValidator, Field, NonNegativeFloat, PositiveInt
 
 from manyway.bench.baselines import COMPARED, get_method
+from manyway.bench.own import is_own
 from manyway.core import Strict, checked
 from manyway.errors import InputError
 from manyway.evaluation import METRICS, SCORERS, Count, Interval, Paired, find_summary, paired
@@ -199,7 +201,9 @@ class Record(Request, Stored):
 
     @property
     def file_name(self) -> str:
-        return f"{self.method}-{self.key}.json"
+        # The name of a method in a file of one's own has signs that a file's name cannot have everywhere.
+        method = re.sub(r"[^\w.+-]", "-", self.method)
+        return f"{method}-{self.key}.json"
 
     @property
     def old(self) -> str:
@@ -214,6 +218,8 @@ class Record(Request, Stored):
         if self.scorer is not None:
             made.append((f"the score {self.scorer}", self.scorer_version, SCORERS.get(self.scorer)))
         for name, version, present in made:
+            if present is None and is_own(name):
+                continue  # its file is not read to show results
             if present is None:
                 return f"there is no {name} any more"
             if present.version != version:

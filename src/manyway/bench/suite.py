@@ -6,7 +6,7 @@
 
     [[experiments]]
     features = "glyphs"                       # a key, or a list of keys; KEY+names: with the class features KEY_names
-    methods = ["paddle", "simpleshot"]
+    methods = ["paddle", "simpleshot"]        # names, or functions in files beside this one: "mine.py:my_method"
     task = { shots = 5, k_eff = [3, 5, "all"] }   # fields of TaskSpec; a list is an axis
     params.paddle = { max_iter = 50 }         # parameters of a method
     params_on.glyphs.paddle = { eps = 0 }     # the same, on one feature set only
@@ -41,6 +41,7 @@ from pydantic.types import NonNegativeFloat, NonNegativeInt, PositiveFloat, Posi
 
 from manyway import sampling
 from manyway.bench.baselines import BASELINES, COMPARED, get_method
+from manyway.bench.own import is_own, load_own, own_method
 from manyway.bench.presentation import NONE, Plot, Presentation, TableSpec, one_of
 from manyway.core import OneOrMore, Strict, checked
 from manyway.errors import InputError, nearest
@@ -120,6 +121,7 @@ class Experiment:
     learn: Learning | None = None  # what `manyway tune` does before it runs
     scorer: str | None = None  # of unknown queries; None: the method's own score
     strangers: sampling.FeatureSet | None = None  # what `task.unknown_from` names
+    folder: Path | None = None  # of a suite that may name methods in files beside it
 
     @property
     def axes(self) -> dict[str, Any]:
@@ -130,6 +132,8 @@ class Experiment:
     @property
     def solver(self) -> str | Method:
         """What ``evaluate`` takes."""
+        if self.folder is not None and is_own(self.method):
+            return own_method(self.method, self.folder)  # in whatever process
         return BASELINES.get(self.method, self.method)
 
     @property
@@ -332,6 +336,7 @@ class Suite(NamedTuple):
     # feature sets without validation classes take the tuned parameters of another
     tuned_from: Mapping[str, str]
     source: Mapping[str, Any]  # the TOML as it was read
+    folder: Path | None = None  # where files with methods of one's own are
 
 
 def suite_names() -> list[str]:
@@ -347,15 +352,45 @@ def suite_titles() -> dict[str, str]:
     return {name: str(tomllib.loads(_shipped(name))["title"]) for name in suite_names()}
 
 
-def load_suite(name: str) -> Suite:
-    """A suite of the package by its name, or one of your own by the path of its TOML file."""
+def load_suite(name: str, *, allow_code: bool = False) -> Suite:
+    """A suite of the package by its name, or one of your own by the path of its TOML file.
+
+    Such a file may name methods as ``mine.py:my_method``. With ``allow_code`` these files are run; without it, they
+    are an error.
+    """
     if name.endswith(".toml"):
+        path = Path(name)
         # Files whose names begin with a dot are hidden, and results go by the suite's name.
-        return parse_suite(text_of(name), Path(name).stem.lstrip(".") or "suite", name)
+        called = path.stem.lstrip(".") or "suite"
+        text = text_of(path)
+        own = _own_methods(text)
+        if own and not allow_code:
+            what = f"{name} runs code in files beside it: {', '.join(own)}"
+            raise InputError(f"{what}. If you trust these files, run the suite with `allow_code`.")
+        load_own(own, path.parent)
+        return parse_suite(text, called, name)._replace(folder=path.parent.resolve())
     if name not in suite_names():
         hint = nearest(name, suite_names())
         raise InputError(f"There is no suite '{name}'; {hint} A file of your own ends in .toml.")
     return parse_suite(_shipped(name), name, f"suite {name}")
+
+
+def _own_methods(text: str) -> list[str]:
+    """The methods of a suite that are functions in files; none where it is no suite,
+    which is said later.
+    """
+    try:
+        blocks = tomllib.loads(text).get("experiments", [])
+    except (tomllib.TOMLDecodeError, RecursionError):
+        return []
+    if not isinstance(blocks, list):
+        return []
+    names: list[str] = []
+    for block in blocks:
+        methods = block.get("methods") if isinstance(block, dict) else None
+        listed = methods if isinstance(methods, list) else [methods]
+        names += map(str, listed)
+    return [name for name in dict.fromkeys(names) if is_own(name)]
 
 
 def parse_suite(text: str, name: str, where: str) -> Suite:

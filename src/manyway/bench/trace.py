@@ -13,12 +13,12 @@ from typing import NamedTuple
 
 import torch
 
+from manyway.bench.baselines import get_method
 from manyway.bench.records import Outcome
 from manyway.bench.suite import Experiment
 from manyway.core import Solution
 from manyway.errors import InputError
 from manyway.evaluation import clock
-from manyway.methods import get_method
 from manyway.sampling import FeatureSet, sample_tasks
 
 _LONG = 0.3  # seconds from which one timing is enough, and budgets go up in larger steps

@@ -16,7 +16,7 @@ from typer.main import get_command
 
 import manyway
 from manyway import encoding
-from manyway.cli import bench, doctor, extract, judge, label, review, show, train
+from manyway.cli import bench, doctor, examine, extract, judge, label, review, show, train
 from manyway.cli.console import OPTIONS, QUIET, say, spell_streams, with_options
 from manyway.cli.options import with_formats
 from manyway.cli.paths import local_path
@@ -36,7 +36,7 @@ class _Command(TyperCommand):
             try:
                 for name, value in ctx.params.items():
                     if isinstance(value, Path):
-                        is_input = name not in ("output", "out")
+                        is_input = name not in ("output", "out", "html")
                         ctx.params[name] = local_path(value, Path(folder) if is_input else None)
                 if ctx.params.get("encoder"):
                     encoding.check_network(ctx.params["encoder"])
@@ -83,6 +83,7 @@ for command in (
     *(
         label.label,
         review.review,
+        examine.examine,
         judge.judge,
         label.methods,
         extract.datasets,

@@ -35,6 +35,7 @@ def bench(
     dask: str | None = None,
     rerun: bool = False,
     dry_run: bool = False,
+    allow_code: bool = False,
     results: Path = Path("results"),
 ) -> None:
     """Run a suite of experiments, skipping those that already have results.
@@ -68,13 +69,15 @@ def bench(
         The address of a Dask scheduler, whose workers then run the tasks.
     dry_run
         Only list the experiments, what is missing, and estimated times.
+    allow_code
+        Run the files that the suite names methods of, as in mine.py:my_method. They can do what you can do.
     """
     if suite is None:
         for name, title in runs.suite_titles().items():
             say(f"{name}  {title}")
         return
 
-    loaded = runs.load_suite(suite)
+    loaded = runs.load_suite(suite, allow_code=allow_code)
     store = runs.Store(results)
     where = _device(device, dask)
     wishes = runs.SuiteChanges(

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from packaging.requirements import Requirement
 
 FOR_DEVELOPERS = {"dev", "docs", "test"}  # extras that a user does not need
-VARIABLES = [f"MANYWAY_{name}" for name in ("DATA", "CACHE", "PLAIN", "DEBUG")]
+VARIABLES = [f"MANYWAY_{name}" for name in ("DATA", "CACHE", "ENGINE", "PLAIN", "DEBUG")]
 VARIABLES += ["OMP_NUM_THREADS", "CUDA_VISIBLE_DEVICES"]
 EXPECTED = 70  # of the 75 labels of the self-test
 _OF_ITS_OWN = {"fiftyone"}  # extras that want other versions of what the others have

@@ -9,7 +9,7 @@ from contextlib import AbstractContextManager, ExitStack
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import torch
 
@@ -46,21 +46,66 @@ class Inputs:
     cached: bool = True  # whether features of earlier runs are used, and new ones kept
     # what was read to choose the encoder
     texts: Mapping[str, encoding.Source] = field(default_factory=dict)
+    alone: bool = False  # whether there are examples only, and no items
 
     @classmethod
     def of(
-        cls, first: Path, second: Path | None, labels: Path | None, named: Path | None, *more: Any
+        cls,
+        first: Path,
+        second: Path | None = None,
+        *,
+        labels: Path | None = None,
+        class_names: Path | None = None,
+        encoder: str | None = None,
+        columns: files.Options = files.AUTO,
+        cached: bool = True,
     ) -> "Inputs":
         """From the arguments of a command. A single one is a partly labelled table,
         or the items of named classes.
         """
-        given: tuple[Path | None, Path] = (None, first) if second is None else (first, second)
-        found = cls(*given, labels, named, *more)
-        if second is None and named is None:
+        found = cls(
+            support=None if second is None else first,
+            query=first if second is None else second,
+            labels=labels,
+            class_names=class_names,
+            encoder=encoder,
+            columns=columns,
+            cached=cached,
+        )
+        if second is None and class_names is None:
             if not files.is_table(first):
                 hint = "give EXAMPLES and ITEMS, a table that has labels in some rows, or --class-names and ITEMS"
                 raise InputError(f"There is one input; {hint}.")
-            found = replace(found, support=first, columns=replace(found.columns, labelled=True))
+            found = replace(
+                found, support=first, columns=files.open_partly_labelled(first, found.columns)
+            )
+        return found.with_encoder()
+
+    @classmethod
+    def of_examples(
+        cls,
+        examples: Path,
+        labels: Path | None,
+        encoder: str | None,
+        columns: files.Options,
+        *,
+        cached: bool,
+    ) -> "Inputs":
+        """Examples without items. Of a table that is partly labelled, they are the rows
+        that have a label.
+        """
+        if labels is None and files.is_table(examples):
+            columns = replace(columns, labelled=True, all_labelled=True)
+        found = cls(
+            support=examples,
+            query=examples,
+            labels=labels,
+            class_names=None,
+            encoder=encoder,
+            columns=columns,
+            cached=cached,
+            alone=True,
+        )
         return found.with_encoder()
 
     @property
@@ -121,11 +166,10 @@ class Inputs:
         in the items, the text column of the examples counts.
         """
         sources: dict[str, encoding.Source] = {}
-        for what, path in {
-            "class names": self.class_names,
-            "examples": self.support,
-            "items": self.query,
-        }.items():
+        paths = {"class names": self.class_names, "examples": self.support}
+        if not self.alone:
+            paths["items"] = self.query
+        for what, path in paths.items():
             if path is not None:
                 text = getattr(sources.get("examples"), "text_column", "")
                 labelled = self.columns.labelled and what != "items"
@@ -141,7 +185,8 @@ class Inputs:
         """
         if what != "examples" or self.labels is not None:
             return self.columns
-        items = None if self.columns.labelled else files.columns_of(self.query, self.columns)
+        is_one_table = self.alone or self.columns.labelled
+        items = None if is_one_table else files.columns_of(self.query, self.columns)
         return replace(self.columns, find_label=True, columns_of_items=items)
 
     def read(self, device: torch.device) -> Read:
@@ -211,6 +256,13 @@ class Inputs:
         say("Nothing was labelled or written.")
 
     def _features(self) -> Read:
+        if self.alone:
+            assert self.support is not None
+            examples = files.read_items(
+                self.support, replace(self.columns, find_label=self.labels is None)
+            )
+            self._check_columns(examples.header, ())
+            return examples, _no_items(examples), None
         named = (
             None if self.class_names is None else files.read_items(self.class_names, self.columns)
         )
@@ -237,9 +289,12 @@ class Inputs:
                 f"The items {self.query} lie in the folder of examples {self.support}; move them out."
             )
         opened = encoding.open_encoder(encoder, device=device, say=speak)
+        remark = encoding.remark_on_engine(opened)
+        if remark is not None:
+            note(remark)
         sources = self.texts or self._sources(partial(encoding.open_for, opened))
         first = "class names" if self.support is None else "examples"
-        self._check_columns(sources[first].header, sources["items"].header)
+        self._check_columns(sources[first].header, () if self.alone else sources["items"].header)
         if "examples" in sources and self.labels is None and not sources["examples"].is_labelled:
             hint = "put pictures into a folder per class, give texts a column `label`, or name a file with --labels"
             raise InputError(
@@ -269,8 +324,9 @@ class Inputs:
                 )
                 read[what] = encode(skip_bad=what != "class names", progress=advance)
         named = read.get("class names")
-        items = read["items"]
-        return read["examples"] if "examples" in read else _no_examples(named), items, named
+        examples = read["examples"] if "examples" in read else _no_examples(named)
+        items = _no_items(examples) if self.alone else read["items"]
+        return examples, items, named
 
     def _check_columns(self, examples: Sequence[str], items: Sequence[str]) -> None:
         """Refuse a column that was asked for and that no table has: it is a slip of the pen."""
@@ -334,6 +390,13 @@ def _no_examples(named: files.Items | None) -> files.Items:
     return replace(named, features=named.features[:0], labels=(), names=None, skipped=(), notes=())
 
 
+def _no_items(examples: files.Items) -> files.Items:
+    """No items, in the space of the examples."""
+    return files.Items(
+        features=examples.features[:0], labels=None, names=(), columns=examples.columns
+    )
+
+
 class ScoreInputs(NamedTuple):
     """Files of scores of a classifier, and how to read them."""
 
@@ -344,7 +407,6 @@ class ScoreInputs(NamedTuple):
     columns: files.Options
     class_prior: Path | None = None
     taxonomy: Path | None = None
-    at_least: float | None = None
     media: Path | None = None
     expect: Path | None = None
 
@@ -421,10 +483,6 @@ class ScoreInputs(NamedTuple):
         answers = files.answer_format(form, labelling.TABLE, labelling.INPUT)
         if form != labelling.INPUT:
             return check(endings=None if answers is None else answers.endings)
-        if self.at_least is not None:
-            raise InputError(
-                "--at-least is for tables and new files, not for a copy of the input; leave it out."
-            )
         if output is None or not self.scores.is_dir():
             return check(endings=(*files.endings_of_answers(), *files.written_tables()))
         if output.exists() and (not output.is_dir() or any(output.iterdir())):

@@ -14,7 +14,7 @@ from rich.table import Table
 
 from manyway import files, labelling
 from manyway.cli.console import console, note
-from manyway.cli.options import command, may_replace, show_all_help
+from manyway.cli.options import columns_given, command, may_replace, show_all_help
 from manyway.errors import InputError
 from manyway.methods import DEFAULT_METHOD, METHODS, get_method
 
@@ -156,29 +156,16 @@ def label(
     review
         Afterwards look at the labels on a local web page; saved in the folder `review`.
     """
+    options = columns_given(locals())
     from manyway.cli.inputs import Inputs, ScoreInputs
     from manyway.cli.review import check_review
     from manyway.methods.scores.kinds import SEVERAL
 
-    options = files.Options(
-        label_column=label_column,
-        item_column=item_column,
-        ignore_columns=ignore_columns or (),
-        feature_columns=feature_columns or (),
-        text_column=text_column,
-        sheet=sheet,
-        skip_bad=skip_bad,
-    )
     if review:
         check_review(method, dask, several=several or kind == SEVERAL)
     overwrite = may_replace(output, overwrite)
     status = console(stderr=True).status("reading …")
-    place = labelling.Place(
-        device=device,
-        dask=dask,
-        in_blocks=get_method(method).in_blocks is not None,
-        progress=lambda number: status.update(f"labelling with {method}, pass {number} …"),
-    )
+    place = _place(method, device, dask, status)
     source: ScoreInputs | Inputs
     if scores is not None:
         _refuse({"ITEMS": query, "--class-names": class_names, "--encoder": encoder}, _FOR_FEATURES)
@@ -190,7 +177,6 @@ def label(
             columns=options,
             class_prior=class_prior,
             taxonomy=taxonomy,
-            at_least=at_least,
             media=media,
             expect=expect,
         )
@@ -199,7 +185,15 @@ def label(
         _refuse({**others, "--batch-by": batch_by, "--several": several or None}, _FOR_SCORES)
         if support is None:
             raise InputError("There is nothing to label; give EXAMPLES and ITEMS, or --scores of a classifier.")
-        source = Inputs.of(support, query, labels, class_names, encoder, options, not no_cache)
+        source = Inputs.of(
+            support,
+            query,
+            labels=labels,
+            class_names=class_names,
+            encoder=encoder,
+            columns=options,
+            cached=not no_cache,
+        )
     wishes = Wishes(
         method=method,
         top=top,
@@ -217,6 +211,16 @@ def label(
             folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="manyway-")))
             output = folder / DEFAULT_JSON
         _run(source, wishes, Output(output, form, overwrite, as_json=as_json, review=review), place, status)
+
+
+def _place(method: str, device: str | None, dask: str | None, status: Status) -> labelling.Place:
+    """Where a method labels, and who is told about its passes."""
+    return labelling.Place(
+        device=device,
+        dask=dask,
+        in_blocks=get_method(method).in_blocks is not None,
+        progress=lambda number: status.update(f"labelling with {method}, pass {number} …"),
+    )
 
 
 DEFAULT_JSON = "labels.jsonl"  # a file that nobody sees, where the labels go to standard output
@@ -254,13 +258,7 @@ def _run(source: ScoreInputs | Inputs, wishes: Wishes, output: Output, place: la
     made: AbstractContextManager[labelling.Batch]
     form = labelling.find_format(output.form, output.path)
     if isinstance(source, Inputs):
-        table = labelling.check_table(
-            output.path,
-            source.paths,
-            overwrite=output.overwrite,
-            endings=labelling.check_back(form, source.query, output.path),
-            suffix=labelling.default_suffix(source.query),
-        )
+        table = _feature_table(source, form, output)
         read = source.read(place.where)
         made = labelling.features_batch(read[0], read[1], place, class_names=read[2])
     else:
@@ -270,7 +268,8 @@ def _run(source: ScoreInputs | Inputs, wishes: Wishes, output: Output, place: la
     rows: list[labelling.Row] = []
     with made as batch:
         if read is None:
-            labelling.check_format(form, labelling.scores_of(batch), table)
+            at_levels = wishes.at_least is not None
+            labelling.check_format(form, labelling.scores_of(batch), table, at_levels=at_levels)
         elif isinstance(source, Inputs):
             if wishes.taxonomy is not None:
                 batch = replace(batch, levels=labelling.read_taxonomy(wishes.taxonomy))
@@ -294,9 +293,7 @@ def _run(source: ScoreInputs | Inputs, wishes: Wishes, output: Output, place: la
             typer.echo(summary_json(summary, rows))
         else:
             print_summary(summary, wishes.at_least)
-        if output.path is None and table.stem != labelling.DEFAULT_OUTPUT.stem:
-            usual = labelling.DEFAULT_OUTPUT.with_suffix(table.suffix)
-            note(f"{usual} is another file, or was changed; it stays as it is (`overwrite` replaces it)")
+        _say_where(output.path, table)
         if output.review:
             if isinstance(source, Inputs):
                 assert read is not None
@@ -304,6 +301,24 @@ def _run(source: ScoreInputs | Inputs, wishes: Wishes, output: Output, place: la
             else:
                 data = scores_data(batch, source.scores.name, open_set=wishes.open_set)
             run_review(data, DEFAULT_FOLDER, first=solution)
+
+
+def _say_where(path: Path | None, table: Path) -> None:
+    """Say why the labels are not in the usual file, where the user named none."""
+    if path is None and table.stem != labelling.DEFAULT_OUTPUT.stem:
+        usual = labelling.DEFAULT_OUTPUT.with_suffix(table.suffix)
+        note(f"{usual} is another file, or was changed; it stays as it is (`overwrite` replaces it)")
+
+
+def _feature_table(source: Inputs, form: str, output: Output) -> Path:
+    """Where the labels of features go, after checking that nothing of value is replaced."""
+    return labelling.check_table(
+        output.path,
+        source.paths,
+        overwrite=output.overwrite,
+        endings=labelling.check_back(form, source.query, output.path),
+        suffix=labelling.default_suffix(source.query),
+    )
 
 
 def _solve(batch: labelling.Batch, wishes: Wishes) -> Solution:

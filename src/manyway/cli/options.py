@@ -111,7 +111,7 @@ from __future__ import annotations
 import inspect
 import re
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from copy import copy
 from typing import TYPE_CHECKING, Annotated, Any, TypeVar, get_args, get_origin
 
@@ -124,6 +124,8 @@ if TYPE_CHECKING:
 
     from rich.console import Console
     from rich.progress import Progress
+
+    from manyway.files import Options
 
 F = TypeVar("F", bound=Callable[..., Any])
 # The options that the help of a command with very many of them shows; --help-all shows the others too.
@@ -143,6 +145,11 @@ COMMON = {
     )
 }
 WHOLE_HELP: dict[str, str] = {}  # of each command, by its name
+# The options of commands that say how a table is read.
+_OF_TABLES = (
+    *("label_column", "item_column", "ignore_columns", "feature_columns", "text_column"),
+    *("sheet", "skip_bad"),
+)
 _MORE = "[bold]More examples:[/bold]"
 _SHARED = {
     name: (entry, None if title == "Parameters" else title)
@@ -227,6 +234,14 @@ def with_formats(text: str) -> str:
     for name, known in words.items():
         text = text.replace(name, known)
     return text
+
+
+def columns_given(given: Mapping[str, Any]) -> Options:
+    """What a command was told about the columns of a table, among all that it was told."""
+    from manyway.files import Options
+
+    chosen = {name: given[name] for name in _OF_TABLES if given[name] is not None}
+    return Options(**chosen)
 
 
 def may_replace(path: Path | None, overwrite: bool) -> bool:

@@ -16,7 +16,7 @@ import typer
 from manyway import core, encoding, files, labelling, sampling, training
 from manyway import review as reviews
 from manyway.cli.console import console, note, say
-from manyway.cli.options import command, may_replace
+from manyway.cli.options import columns_given, command, may_replace
 from manyway.errors import InputError, optional
 
 if TYPE_CHECKING:
@@ -119,6 +119,7 @@ def review(
     no_browser
         Print the address and open no browser.
     """
+    options = columns_given(locals())
     from manyway.cli.inputs import Inputs, ScoreInputs
     from manyway.methods.scores.kinds import SEVERAL
 
@@ -132,15 +133,6 @@ def review(
         copy=copy,
     )
     targets.check(overwrite=overwrite)
-    options = files.Options(
-        label_column=label_column,
-        item_column=item_column,
-        ignore_columns=ignore_columns or (),
-        feature_columns=feature_columns or (),
-        text_column=text_column,
-        sheet=sheet,
-        skip_bad=skip_bad,
-    )
     if demo:
         if examples is not None:
             raise InputError("--demo brings its own examples and items; name none.")
@@ -148,7 +140,7 @@ def review(
     elif scores is not None:
         if items is not None or class_names is not None:
             raise InputError("With --scores give at most EXAMPLES: scores of labelled items.")
-        given = ScoreInputs(scores, examples, labels, kind, options)
+        given = ScoreInputs(scores=scores, examples=examples, labels=labels, kind=kind, columns=options)
         with given.batch(labelling.Place(device, in_blocks=False)) as batch:
             data = scores_data(batch, scores.name, pictures, open_set=open_set)
         serve(data, output or DEFAULT_FOLDER)
@@ -164,7 +156,15 @@ def review(
     elif targets.any:
         raise InputError("Exports are made of a saved review: manyway review FOLDER --export FILE.")
     else:
-        source = Inputs.of(examples, items, labels, class_names, encoder, options, not no_cache)
+        source = Inputs.of(
+            examples,
+            items,
+            labels=labels,
+            class_names=class_names,
+            encoder=encoder,
+            columns=options,
+            cached=not no_cache,
+        )
         read = source.read(core.resolve_device(device))
         serve(features_data(source, read, pictures, open_set=open_set), output or DEFAULT_FOLDER)
 

@@ -34,6 +34,10 @@ from .presence import Counting as Counting
 from .presence import Tally as Tally
 from .presence import effective_number as effective_number
 from .presence import tally as tally
+from .rehearsal import Rehearsal as Rehearsal
+from .rehearsal import can_be_held_out as can_be_held_out
+from .rehearsal import places_in_class as places_in_class
+from .rehearsal import rehearse as rehearse
 from .solution import Recorder as Recorder
 from .solution import Solution as Solution
 from .solution import best_two as best_two

@@ -20,6 +20,7 @@ from .encoders import PACKAGED as PACKAGED
 from .encoders import PICTURES_AND_TEXTS as PICTURES_AND_TEXTS
 from .encoders import encodes_texts as encodes_texts
 from .encoders import open_encoder as open_encoder
+from .encoders import remark_on_engine as remark_on_engine
 from .extraction import Encoder as Encoder
 from .extraction import base_mean_from as base_mean_from
 from .extraction import cache_for as cache_for

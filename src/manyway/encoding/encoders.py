@@ -20,6 +20,7 @@ from typing import Any, NamedTuple, TypeVar
 import torch
 from torch import Tensor, nn
 
+from manyway.encoding.backbones import on_openvino
 from manyway.encoding.backbones.checkpoint import network_from, read_checkpoint, weights_hash
 from manyway.encoding.backbones.networks import encode_images, memory_format
 from manyway.encoding.datasets.preprocess import Preprocess
@@ -31,6 +32,9 @@ from manyway.files import trying
 CHECKPOINT_SUFFIXES = (".safetensors", ".pt", ".pth", ".tar", ".ckpt")
 # examples
 PICTURES_AND_TEXTS = "sentence-transformers:clip-ViT-B-32 or open_clip:ViT-B-16/laion2b_s34b_b88k"
+TORCH = "torch"  # what computes the features of most encoders
+# what computes those of the default encoder of pictures on a CPU, where it is installed
+OPENVINO = "openvino"
 _USUAL_SIDE = 224  # pixels, for a model that takes pictures of any size
 Say = Callable[[str], None]
 Made = TypeVar("Made")
@@ -48,6 +52,7 @@ class ImageEncoder:
     base_mean: Tensor | None = None
     # what encodes texts into the same space; None where the model reads none
     texts: "TextEncoder | None" = None
+    engine: str = TORCH  # what computes the features; those of two engines differ a little
 
 
 @dataclass(frozen=True, eq=False)
@@ -276,11 +281,15 @@ def _efficientnet(device: torch.device) -> ImageEncoder:
     path = Path(file.get_model_file_path())
     # (x - 127) / 128
     preprocess = Preprocess(260, 260, (127 / 255,) * 3, (128 / 255,) * 3, "bicubic")
+    precision = _openvino_precision(device)
 
-    def load() -> nn.Module:
+    def load() -> Callable[[Tensor], Tensor]:
         from manyway.encoding.backbones.efficientnet import EfficientNetFeatures
 
-        return EfficientNetFeatures(package, read_checkpoint(path).tensors).to(device)
+        network = EfficientNetFeatures(package, read_checkpoint(path).tensors)
+        if precision is None:
+            return network.to(device)
+        return on_openvino.OpenVINOFeatures(network, preprocess.crop, precision)
 
     network = _when_needed(name, load)
 
@@ -292,7 +301,37 @@ def _efficientnet(device: torch.device) -> ImageEncoder:
                 [network()(preprocess.standardise(part.to(device))).cpu() for part in parts]
             ).clone()
 
-    return ImageEncoder(name, _file_hash(path), preprocess, encode)
+    engine = TORCH if precision is None else f"{OPENVINO} {precision}"
+    return ImageEncoder(name, _file_hash(path), preprocess, encode, engine=engine)
+
+
+def _openvino_precision(device: torch.device) -> str | None:
+    """The precision in which OpenVINO computes on a device; None where torch does.
+
+    OpenVINO is used on a CPU if it is installed, unless the environment has MANYWAY_ENGINE=torch.
+    """
+    asked = os.environ.get("MANYWAY_ENGINE") or OPENVINO
+    if asked not in (TORCH, OPENVINO):
+        raise InputError(
+            f"MANYWAY_ENGINE is '{asked}' in the environment; set it to {TORCH}, or leave it out."
+        )
+    if asked == TORCH or device.type != "cpu" or not is_installed(OPENVINO):
+        return None
+    hint = f": install it again, or set MANYWAY_ENGINE={TORCH}."
+    with trying("OpenVINO is installed and does not work", hint):
+        return on_openvino.best_precision()
+
+
+def remark_on_engine(encoder: ImageEncoder | TextEncoder) -> str | None:
+    """What a user should know about what computes the features; None where they are as torch
+    computes them.
+    """
+    if isinstance(encoder, TextEncoder) or encoder.engine != f"{OPENVINO} {on_openvino.HALF}":
+        return None
+    return (
+        "OpenVINO computes the features in half precision; "
+        f"MANYWAY_ENGINE={TORCH} computes them as without it"
+    )
 
 
 def _minilm(device: torch.device) -> TextEncoder:

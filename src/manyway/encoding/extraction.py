@@ -15,7 +15,7 @@ from manyway.encoding.cache import FeatureCache
 from manyway.encoding.datasets.preprocess import Remarks
 from manyway.encoding.datasets.sources import ImageSource, Source, decode_rows, open_source
 from manyway.encoding.datasets.texts import TextSource, open_texts
-from manyway.encoding.encoders import PICTURES_AND_TEXTS, ImageEncoder, TextEncoder
+from manyway.encoding.encoders import PICTURES_AND_TEXTS, TORCH, ImageEncoder, TextEncoder
 from manyway.encoding.kinds import PICTURES, TEXTS, likely_kind
 from manyway.errors import InputError, few
 from manyway.files import AUTO, AnyPath, Items, Options, check_output
@@ -97,12 +97,11 @@ def cache_for(encoder: Encoder, say: Callable[[str], None] = lambda sentence: No
     """The features that an encoder of one kind (see `part_for`) has computed before,
     see `FeatureCache`.
     """
-    kind = "texts"
-    preprocess = None
-    if isinstance(encoder, ImageEncoder):
-        kind = "pictures"
-        preprocess = encoder.preprocess.to_meta()
-    return FeatureCache([_DECODING, kind, encoder.name, encoder.weights, preprocess], say=say)
+    if isinstance(encoder, TextEncoder):
+        return FeatureCache([_DECODING, "texts", encoder.name, encoder.weights, None], say=say)
+    space = [_DECODING, "pictures", encoder.name, encoder.weights, encoder.preprocess.to_meta()]
+    # What was kept before there were other engines is of torch, and need not be made again.
+    return FeatureCache(space if encoder.engine == TORCH else [*space, encoder.engine], say=say)
 
 
 def first_items(source: Source, count: int) -> Source:
@@ -273,6 +272,7 @@ def as_feature_set(
         meta["notes"] = [list(remark) for remark in encoded.notes]
     if isinstance(encoder, ImageEncoder):
         meta["preprocess"] = encoder.preprocess.to_meta()
+        meta["engine"] = encoder.engine
     if base_mean is None:
         base_mean = encoder.base_mean
     given = None if is_support is None else is_support[at]

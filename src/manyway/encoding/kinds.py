@@ -131,7 +131,7 @@ def _refuse_films(path: Path, suffixes: Collection[str]) -> None:
 
 def _kind_of_table(path: Path, options: files.Options, expected: str | None) -> str:
     try:
-        table = files.read_table(path, rows=files.SAMPLE, sheet=options.sheet)
+        table = options.opened or files.read_table(path, rows=files.SAMPLE, sheet=options.sheet)
     except InputError:
         return FEATURES  # their reader says more about it
     names = table.names

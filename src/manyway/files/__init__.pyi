@@ -12,6 +12,7 @@ from .columns import is_number_like as is_number_like
 from .columns import is_row_number as is_row_number
 from .columns import is_whole as is_whole
 from .columns import open_beside as open_beside
+from .columns import open_partly_labelled as open_partly_labelled
 from .columns import open_table as open_table
 from .columns import remarks_on_classes as remarks_on_classes
 from .columns import remarks_on_items as remarks_on_items

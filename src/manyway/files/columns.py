@@ -206,9 +206,35 @@ def _are_kinds(cells: Sequence[Any]) -> bool:
     return 2 <= len(kinds) <= len(filled) / 2 and letters <= _LETTERS_OF_A_CLASS
 
 
+def open_partly_labelled(path: Path, options: Options) -> Options:
+    """The same options for a table that holds the examples and the items, with the table itself, opened once."""
+    table = read_table(path, _header_by(options), sheet=options.sheet)
+    return replace(options, labelled=True, opened=table)
+
+
+def _header_by(options: Options) -> IsHeader:
+    """Whether a line names columns: it has a name that is known; else a guess is made."""
+    known = {name.casefold() for name in (options.label_column, options.item_column, "item", *LABEL_NAMES) if name}
+    like = set(options.like or ("",))
+
+    def is_header(first: Sequence[str]) -> bool | None:
+        return bool({*map(str.casefold, first)} & known) or like <= {*first} or None
+
+    return is_header
+
+
+def _opened_before(path: Path, options: Options, is_header: IsHeader | None) -> Table | None:
+    """The table that was opened before, where it is the one at the path and its first line names columns."""
+    table = options.opened
+    if table is None or Path(table.where) != path:
+        return None
+    without_names = is_header is not None and is_header(table.names) is False
+    return None if without_names else table
+
+
 def open_table(path: Path, options: Options, is_header: IsHeader | None = None) -> Table:
     """Open a table or, as ``options`` say, the rows with a label or those without; see `read_table`."""
-    table = read_table(path, is_header, sheet=options.sheet)
+    table = _opened_before(path, options, is_header) or read_table(path, is_header, sheet=options.sheet)
     if options.labelled is None:
         return table
     label = find_label(path, table, options) if table.named else None
@@ -216,10 +242,14 @@ def open_table(path: Path, options: Options, is_header: IsHeader | None = None) 
         wanted, among = options.label_column, f"of labels among {listed(table.names)}"
         hint = nearest(wanted, table.names) if wanted else "name it with `label_column`, or give a file of items too."
         raise InputError(f"{path} has no column {quoted(wanted) if wanted else among}; {hint}")
-    cells, name = table.values([label])[0], table.names[label]
+    table.label = label
+    cells = table.values([label])[0]
+    name = table.names[label]
     blank = [missing(cell) for cell in cells]
     if not any(blank):  # R writes NA
         blank = [str(cell).strip().casefold() in _PERHAPS_MISSING for cell in cells]
+    if options.all_labelled and not any(blank):
+        return table
     if all(blank) or not any(blank):
         hint = "fill in those of some rows, and leave those of the items empty"
         raise InputError(f"{'No' if all(blank) else 'Every'} row of {path} has a label in column '{name}'; {hint}.")
@@ -388,12 +418,7 @@ def _are_numbered(name: str, cells: Sequence[Any]) -> bool:
 
 def read_columns(path: Path, options: Options, *, with_labels: bool = True) -> Contents:
     """Read a table of features, with item names and further columns, of which one may be the labels."""
-    known = {name.casefold() for name in (options.label_column, options.item_column, "item", *LABEL_NAMES) if name}
-    like = set(options.like or ("",))
-
-    def is_header(first: Sequence[str]) -> bool | None:
-        return bool({*map(str.casefold, first)} & known) or like <= {*first} or None
-
+    is_header = _header_by(options)
     other = options.beside
     if other is not None and options.like is not None and (not other.delimiter or is_header(other.names)):
         table = other  # opened before the examples were read

@@ -29,6 +29,10 @@ class Options:
         examples, and how numbers are written in both.
     labelled : bool or None
         Which rows of a partly labelled table are read: those with a label, or those without. None: all.
+    opened : Table or None
+        The whole partly labelled table, which is opened once for both kinds of rows, see `open_partly_labelled`.
+    all_labelled : bool
+        Whether every row of such a table may have a label: all rows are then read.
     find_label : bool
         Whether there must be labels: their column is then found by what is in it, if its name does not say it.
     columns_of_items : sequence of str or None
@@ -45,6 +49,8 @@ class Options:
     skip_bad: bool = False
     beside: Table | None = None
     labelled: bool | None = None
+    opened: Table | None = None
+    all_labelled: bool = False
     find_label: bool = False
     columns_of_items: Sequence[str] | None = None
 

@@ -12,7 +12,14 @@ from manyway.files.columns import is_id, remarks_on_classes
 from manyway.files.files import check_input
 from manyway.files.formats.base import TableFormat
 from manyway.files.formats.pairs import pairs_in
-from manyway.files.formats.registry import added_formats, all_formats, endings_of, opened, score_format
+from manyway.files.formats.registry import (
+    added_formats,
+    all_formats,
+    companions,
+    endings_of,
+    opened,
+    score_format,
+)
 from manyway.files.opening import read_rows
 from manyway.files.options import AUTO, Options
 from manyway.files.scores import CLASS_NAMES, FILE, SCIENTIFIC, SOURCE, ScoreFormat, Scores, check_size
@@ -78,11 +85,13 @@ def _read_folder(folder: Path, options: Options) -> Scores:
     found = [path for path in found if not any(part.startswith(".") for part in path.relative_to(folder).parts)]
     repeats = tuple(each.repeats for each in all_formats(ScoreFormat) if each.repeats)
     single = [path for path in found if not path.name.startswith(repeats)] or found
+    beside = set(companions(single))
+    single = [path for path in single if path not in beside]
     if not single:
         raise InputError(f"{folder} has no file of scores ({', '.join(endings)}).")
     parts = {path.relative_to(folder).as_posix(): _read_file(path, options) for path in single}
     scores = _joined(folder, parts)
-    if len(single) < len(found):
+    if len(single) + len(beside) < len(found):
         names = ", ".join(f"{start}…" for start in repeats)
         left_out = f"files of {folder.name} that are called {names} are left out: the others have the same scores"
         scores = replace(scores, notes=(*scores.notes, left_out))

@@ -157,10 +157,12 @@ def from_pairs(
     return Scores(values, tuple(ordered), tuple(items), carried=carried, **more)
 
 
-def check_size(n_items: int, n_classes: int) -> None:
+_IN_BATCHES = "cut the items into batches that belong together, such as one camera or one week"
+
+
+def check_size(n_items: int, n_classes: int, hint: str = _IN_BATCHES) -> None:
     """Refuse more scores than fit into memory."""
     if n_items * n_classes > _MOST_SCORES:
-        hint = "cut the items into batches that belong together, such as one camera or one week"
         raise InputError(f"{n_items} items and {n_classes} classes are too many to label at once; {hint}.")
 
 
@@ -301,6 +303,10 @@ class ScoreFormat(WithAnswers):
     """Scores of a classifier. Where `kept` is filled, answers are written into a copy of the file."""
 
     repeats: ClassVar[str] = ""  # the start of names of files that only repeat what others in a folder have
+
+    def companions(self, path: Path) -> list[Path]:
+        """Files that belong to a file, and are not read by themselves where both are in a folder."""
+        return []
 
     def read(self, file: Opened) -> Scores:
         """Read the scores."""

@@ -265,7 +265,10 @@ class Part(Table):
 
     def features(self, wanted: Sequence[int]) -> np.ndarray[Any, Any]:
         self._whole.gaps = self.gaps
-        return self._whole.features([self._at[at] for at in wanted])[self._rows]
+        columns = [self._at[at] for at in wanted]
+        found = self._whole.features(columns)
+        self._whole.kept = (columns, found)  # another part is read later
+        return found[self._rows]
 
     def _read(self, wanted: list[int]) -> list[list[Any]]:
         return [[cells[row] for row in self._rows] for cells in self._whole.values([self._at[at] for at in wanted])]

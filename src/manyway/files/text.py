@@ -265,6 +265,11 @@ def read_lines(path: Path | TextFile) -> Iterator[tuple[int, str]]:
             yield number, line.rstrip("\r\n")
 
 
+def first_line(path: Path) -> str:
+    """The first line of a text that is not blank; empty where there is none."""
+    return next((line for _, line in read_lines(path) if line.strip()), "")
+
+
 def tabs_in(source: TextFile) -> int:
     """The number of tabs in each line of a text, by its first lines; 0 where they differ."""
     counts = {line.count("\t") for _, line in itertools.islice(read_lines(source), 50) if line.strip()}

@@ -19,4 +19,5 @@ from .rows_back import default_suffix as default_suffix
 from .table import DEFAULT_OUTPUT as DEFAULT_OUTPUT
 from .table import Row as Row
 from .table import check_table as check_table
+from .table import write_rows as write_rows
 from .taxonomy import read_taxonomy as read_taxonomy

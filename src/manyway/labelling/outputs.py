@@ -45,10 +45,15 @@ def find_format(given: str | None, output: AnyPath | None) -> str:
     return given
 
 
-def check_format(form: str, scores: Scores, output: Path) -> None:
-    """Refuse a form that these scores cannot be written in, before the work."""
+def check_format(form: str, scores: Scores, output: Path, *, at_levels: bool = False) -> None:
+    """Refuse a form that these scores cannot be written in, before the work.
+
+    ``at_levels`` says that answers may be groups of a taxonomy, for which a copy of scores has no room.
+    """
     if form == INPUT:
         _check_origin(scores, output)
+        if at_levels and not all(origin.format.only_labels for origin in scores.origins):
+            raise InputError("`at_least` is for tables and new files, not for a copy of these scores; leave it out.")
     found = answer_format(form, TABLE, INPUT)
     if found is not None and found.needs_time and not any(seen.time for seen in find_sightings(scores).items):
         hint = "name the media.csv of the data package with `media`, or add a column 'time'"
@@ -146,7 +151,7 @@ def _answers(found: Found) -> Answers:
         items=batch.items,
         labels=labels,
         classes=batch.classes,
-        ranked=lambda count: _ranked(batch, solution, count),
+        ranked=lambda count: ranked_classes(batch, solution, count),
         least=found.least,
         probabilities=lambda: solution.probabilities[0].cpu().numpy(),
         presence=solution.presence[0].cpu().numpy() if solution.estimates_presence else None,
@@ -156,7 +161,7 @@ def _answers(found: Found) -> Answers:
     )
 
 
-def _ranked(batch: Batch, solution: Solution, count: int) -> list[list[tuple[str, float]]]:
+def ranked_classes(batch: Batch, solution: Solution, count: int) -> list[list[tuple[str, float]]]:
     """The most probable classes of each item; none of an item that is unknown."""
     values, places, *unknown = (each[0] for each in solution.top(max(1, count)).best.values)
     ranked = []

@@ -36,8 +36,8 @@ def test_suggestions_come_back_and_nothing_else_changes(label):
     assert after == before
 
 
+@pytest.mark.slow
 def test_argilla_reads_the_suggestions(label):
-    """Runs where argilla is installed."""
     argilla = pytest.importorskip("argilla")
     label(EXAMPLE, "-o", "answers.json", *COLUMNS)
     found = [argilla.Record.from_dict(record) for record in json.loads(Path("answers.json").read_text())]

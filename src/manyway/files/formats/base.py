@@ -17,7 +17,7 @@ import numpy as np
 from manyway.files.contents import Contents
 from manyway.files.options import Options
 from manyway.files.tables import IsHeader, Table
-from manyway.files.text import read_json, suffix_of
+from manyway.files.text import first_line, read_json, suffix_of
 
 Ranked = Sequence[tuple[str, float]]  # classes and probabilities of an item, most probable first
 Rows = Iterable[Sequence[Any]]  # cells
@@ -69,6 +69,11 @@ class Opened:
     def has_list(self, *names: str) -> bool:
         """Whether a .json file is an object with lists of these names."""
         return isinstance(self.json, dict) and all(isinstance(self.json.get(name), list) for name in names)
+
+    @cached_property
+    def first_line(self) -> str:
+        """The first line of a text that is not blank; empty where there is none."""
+        return first_line(self.path)
 
     @cached_property
     def names(self) -> Sequence[str]:
@@ -219,11 +224,22 @@ class Answers:
     program: str = "manyway"
     origin: Origin | None = None
 
+    def best(self) -> Sequence[Label]:
+        """One label per item: those that are given or, where there are none, the most probable classes."""
+        if self.labels:
+            return self.labels
+        found = []
+        for row, ranked in enumerate(self.ranked(1)):
+            name, probability = ranked[0] if ranked else ("", 0.0)
+            found.append(Label(row, self.items.name(row), name, probability))
+        return found
+
 
 class WithAnswers(Format):
     """Formats of other programs, which take answers."""
 
     needs_time: ClassVar[bool] = False  # whether every item needs a time
+    only_labels: ClassVar[bool] = False  # whether the file has room for labels, but not for their probabilities
 
     def write(self, path: Path, answers: Answers) -> list[str]:
         """Write the answers; return what there is to say about it.

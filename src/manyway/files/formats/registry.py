@@ -9,6 +9,7 @@ The value is a subclass of a class of `manyway.files.formats.base`. Entry points
 that this package does not have.
 """
 
+from collections.abc import Iterable, Iterator
 from functools import cache
 from importlib import import_module
 from importlib.metadata import EntryPoint, entry_points
@@ -46,6 +47,8 @@ _OURS = (
     "speciesnet:SpeciesNet",
     "megadetector:MegaDetector",
     "antenna:Antenna",
+    "kraken_output:KrakenOutput",
+    "kraken_report:KrakenReport",
     "birdnet:BirdNet",
     "pybioclip:PyBioClip",
     "qiime:Qiime",
@@ -57,7 +60,6 @@ _OURS = (
     "darwin_core:DarwinCore",
     "ebird:EBird",
     "audacity:Audacity",
-    "kraken_report:KrakenReport",
 )
 
 
@@ -189,6 +191,15 @@ def score_format(file: Opened) -> ScoreFormat:
     if file.suffix not in endings:
         raise InputError(f"{file.path} has an unknown ending; scores come as {', '.join(endings)}.{_problems()}")
     return _detected(ScoreFormat, file, "scores")
+
+
+def companions(paths: Iterable[Path]) -> Iterator[Path]:
+    """Files that belong to some of these files of scores, and are not read by themselves."""
+    formats = all_formats(ScoreFormat)
+    for path in paths:
+        for each in formats:
+            if suffix_of(path) in each.endings:
+                yield from each.companions(path)
 
 
 def _detected(kind: type[F], file: Opened, what: str) -> F:

@@ -1,0 +1,11 @@
+from .examining import examine as examine
+from .left_out import leave_out as leave_out
+from .left_out import represent as represent
+from .left_out import suspicion as suspicion
+from .page import make_page as make_page
+from .report import BatchForecast as BatchForecast
+from .report import ClassForecast as ClassForecast
+from .report import Examination as Examination
+from .report import NearCopies as NearCopies
+from .report import ShiftEstimate as ShiftEstimate
+from .report import Suspect as Suspect

@@ -1,0 +1,147 @@
+"""``examine``: what it says of examples whose faults are known."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+
+from manyway import Evidence, InputError, examine
+
+N_CLASSES = 8
+SHOTS = 6
+
+
+@pytest.fixture(scope="module")
+def drawn():
+    """Eight classes of which 0 and 1 are alike, one wrong label (row 20) and one copy (row 47 of row 46)."""
+    rng = np.random.default_rng(1)
+    middles = 3 * rng.normal(size=(N_CLASSES, 10))
+    middles[1] = middles[0] + 0.3 * rng.normal(size=10)
+    truth = np.repeat(np.arange(N_CLASSES), SHOTS)
+    features = middles[truth] + rng.normal(size=(len(truth), 10))
+    features[47] = features[46]
+    labels = np.array([f"class {k}" for k in truth])
+    labels[20] = "class 6"
+    items = middles[rng.integers(2, 5, 40)] + rng.normal(size=(40, 10))
+    return features, labels, items
+
+
+@pytest.fixture(scope="module")
+def found(drawn):
+    features, labels, _ = drawn
+    return examine(features, labels, names=[f"{row}.jpg" for row in range(len(labels))])
+
+
+def test_a_wrong_label_is_named_with_what_it_looks_like(found):
+    first = found.suspects[0]
+    assert (first.row, first.item, first.label, first.looks_like) == (20, "20.jpg", "class 6", "class 3")
+    assert first.probability > 0.99
+
+
+def test_twins_are_confused_with_each_other(found):
+    first, second, share = found.twins[0]
+    assert (first, second) == ("class 0", "class 1")
+    assert 0.2 < share < 0.7
+    assert {found.classes[0].name, found.classes[1].name} == {"class 0", "class 1"}
+    assert found.next_classes[:2] == (found.classes[0].name, found.classes[1].name)
+
+
+def test_near_copies_are_listed_once(found):
+    assert [pair.rows for pair in found.copies] == [(46, 47)]
+    assert not found.copies[0].contradict
+
+
+def test_more_classes_are_harder_and_intervals_hold_the_forecast(found):
+    assert [batch.n_present for batch in found.batches] == [2, 5]
+    accuracies = [batch.accuracy for batch in found.batches]
+    assert accuracies == sorted(accuracies, reverse=True)
+    for batch in found.batches:
+        assert 0 <= batch.low <= batch.accuracy <= batch.high <= 1
+        assert batch.gain >= 0
+        assert [n for n, _ in batch.further] == [6, 7, 8, 9, 11, 16]
+
+
+def test_a_forecast_is_what_evidence_gets_right():
+    rng = np.random.default_rng(5)
+    middles = 0.9 * rng.normal(size=(12, 10))
+    truth = np.repeat(np.arange(12), 5)
+    examples = middles[truth] + rng.normal(size=(60, 10))
+    forecast = examine(examples, truth, n_present=(5,), n_items=60).batches[0]
+    clf = Evidence().fit(examples, truth)
+    right = []
+    for _ in range(5):
+        present = rng.choice(rng.permutation(12)[:5], 60)
+        right.append(np.mean(clf.predict(middles[present] + rng.normal(size=(60, 10))) == present))
+    assert np.mean(right) == pytest.approx(forecast.accuracy, abs=0.1)
+
+
+def test_rehearsals_are_counted(found):
+    assert found.rehearsal.n_batches > 20
+    assert 0.7 * found.rehearsal.n_items < found.rehearsal.n_right <= found.rehearsal.n_items
+
+
+def test_the_same_seed_says_the_same(drawn, found):
+    features, labels, _ = drawn
+    again = examine(features, labels, names=found.names)
+    assert again.to_dict() == found.to_dict()
+
+
+def test_items_like_the_examples_have_no_shift_and_others_have(drawn):
+    features, labels, items = drawn
+    alike = examine(features, labels, items, n_present=()).shift
+    moved = examine(features, labels, items + 4, n_present=()).shift
+    assert 0.6 < alike.ratio < 1.1 < 1.5 < moved.ratio
+    assert "look like" in alike.sentence
+    assert "differ much" in moved.sentence
+
+
+def test_one_example_per_class_is_said():
+    found = examine(np.eye(4), ["a", "b", "c", "d"])
+    assert found.batches == ()
+    assert "two would" in str(found)
+    assert [one.found for one in found.classes] == [None] * 4
+
+
+def test_a_class_with_one_example_is_not_judged_and_asked_for():
+    rng = np.random.default_rng(0)
+    features = np.repeat(6 * np.eye(4), 5, 0) + rng.normal(size=(20, 4))
+    labels = ["a"] * 5 + ["b"] * 5 + ["c"] * 5 + ["d"]
+    found = examine(features[:16], labels)
+    assert found.single_classes == ("d",)
+    assert found.probabilities[15] is None
+    assert "d" in found.next_classes
+
+
+def test_the_table_has_a_row_per_example_and_json_has_everything(found):
+    rows = found.rows()
+    assert len(rows) == N_CLASSES * SHOTS
+    assert rows[20] == {
+        "item": "20.jpg",
+        "label": "class 6",
+        "looks_like": "class 3",
+        "probability_wrong": 1.0,
+        "suspect": "yes",
+        "copy_of": "",
+    }
+    assert rows[47]["copy_of"] == "46.jpg"
+    assert list(found.to_frame().columns) == list(rows[0])
+    read = json.loads(json.dumps(found.to_dict()))
+    assert read["suspects"][0]["looks_like"] == "class 3"
+
+
+@pytest.mark.parametrize(
+    ("labels", "more", "message"),
+    [
+        (["a"] * 4, {}, "one class"),
+        (["a", "b"], {}, "4 examples and 2 labels"),
+        (list("aabb"), {"names": ["x"]}, "4 examples and 1 names"),
+        (list("aabb"), {"items": np.zeros((2, 3))}, "give 4 features per item"),
+        (list("aabb"), {"items": np.zeros((0, 4))}, "at least one"),
+        (list("aabb"), {"n_items": 0}, "at least one item"),
+    ],
+)
+def test_what_cannot_be_examined_is_said(labels, more, message):
+    with pytest.raises(InputError, match=message):
+        examine(np.eye(4), labels, **more)
