@@ -12,10 +12,10 @@ among K,
 
 What is left are fragments: a class with many queries loses a few of them to a neighbour that does
 not occur. Their number gives them away. Let m_k be the expected number of queries of class k if it
-occurs. A class that occurs has Beta-binomial(β, β R_k) many of the n queries, where R_k = Σ_{j≠k}
-p_j is the number of the others; the distribution of β follows from the sizes of all other classes,
-weighted by p. A fragment may have any size, with probability ∝ 1/m. Where the size speaks against
-class k, it counts:
+occurs. A class that occurs has Beta-binomial(β, β R_k) many of the n queries, where
+R_k = Σ_{j≠k} p_j is the number of the others; the distribution of β follows from the sizes of all
+other classes, weighted by p. A fragment may have any size, with probability ∝ 1/m. Where the size
+speaks against class k, it counts:
 
     logit p_k ← logit p_k + min(0, ln P(m_k | occurs) − ln P(m_k | fragment)).
 
@@ -33,8 +33,7 @@ and several together say more; but scattered unknown items look like small class
 of the items that is expected to be unknown,
 
     logit p_k ← min(logit independent_k,
-                    logit p_k + u^¼ (0.3 (logit independent_k − logit surest_k) + 0.8 ln (m_k +
-                    ½)/(m + ½) − 2.2)).
+                    logit p_k + u^¼ (0.3 (logit independent_k − logit surest_k) + 0.8 ln (m_k + ½)/(m + ½) − 2.2)).
 
 Bursts and near-copies of items are no new evidence. Where each item has D copies, itself included,
 sizes are divided by D, and so are the log-odds of classes that probably occur, by D^0.3.
@@ -156,7 +155,8 @@ def effective_number(masses: Tensor) -> Tensor:
     diverse.
 
     With π_k = m_k / Σ_j m_j it is N = exp(−Σ_k π_k ln π_k). N is 1 where one class has all queries
-    and K where all have as many."""
+    and K where all have as many.
+    """
     total = masses.sum(-1, keepdim=True).clamp_min(torch.finfo(masses.dtype).tiny)
     parts = masses / total
     return torch.xlogy(parts, parts).sum(-1).neg_().exp_()
@@ -366,7 +366,8 @@ def number_of(
                                                                 beyond = ln Σ_k independent_k / E.
 
     Where items may be unknown, a is larger: whole groups may be. For the scores of a classifier it
-    is from Σ_k p_k² to Σ_k √p_k."""
+    is from Σ_k p_k² to Σ_k √p_k.
+    """
     p = presence.double()
     masses = found.masses.double()
     unknown = found.unknown[:, 0]
@@ -403,7 +404,8 @@ def unseen(independent: Tensor, presence: Tensor, sizes: Tensor) -> Tensor:
     It is f₁(f₁ − 1) / (2 (f₂ + 1)) and at most what is left of all classes, where f₁ and f₂ are the
     numbers of classes with one and with two queries: f_n = Σ_k w_k max(0, 1 − |m_k − n|) with the
     sizes m_k. Fragments count less: w_k = √(independent_k p_k). It is right where classes are
-    equally frequent, and a lower bound where they are not."""
+    equally frequent, and a lower bound where they are not.
+    """
     counted = (independent * presence).sqrt()
 
     def seen(times: int) -> Tensor:

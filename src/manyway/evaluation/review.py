@@ -20,7 +20,8 @@ from manyway.sampling.spec import Reviewer
 
 class Reply(NamedTuple):
     """What a method answers to the labels so far, and what makes scores [t, q]: the highest is
-    asked for next."""
+    asked for next.
+    """
 
     solution: Solution
     make_scores: Callable[[], Tensor]

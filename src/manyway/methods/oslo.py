@@ -45,8 +45,8 @@ def oslo(
     -------
     Solution
         ``unknown`` is 1 − ξ of the last iteration. ``probabilities`` are softmax_k(c_qk / λ_z) with
-        the last prototypes: those of the classes, if the query is of one of them; each row sums to
-        1. ``converged`` is False: there is no stopping rule.
+        the last prototypes: those of the classes, if the query is of one of them; each row
+        sums to 1. ``converged`` is False: there is no stopping rule.
 
     Notes
     -----

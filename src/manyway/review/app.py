@@ -112,7 +112,8 @@ class _Front:
 
     async def page(self, request: Request) -> Response:
         """The page; for a browser that has the token, a page that lets it in; for others one that
-        says no."""
+        says no.
+        """
         token = request.query_params.get("token")
         known = self._guard.has_cookie(request)
         if token is not None and (known or self._guard.take_token(token)):

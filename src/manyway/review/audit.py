@@ -113,7 +113,8 @@ class Check:
 
     def most_wrong(self, asked: int, wrong: int) -> int:
         """How many of the labels that were not asked for are wrong at most, after so many answers
-        of the check."""
+        of the check.
+        """
         return int(np.flatnonzero(self._evidence(asked, wrong) < -log(self.risk))[-1])
 
     def next_risk(self, asked: int, wrong: int) -> float:
@@ -122,7 +123,8 @@ class Check:
 
     def _evidence(self, asked: int, wrong: int) -> np.ndarray[Any, Any]:
         """[n − m + 1] ln E(W) of all W that the answers allow, which are those from x to N − (m −
-        x)."""
+        x).
+        """
         factorials = self._factorials
         rest = self.n_items - asked
         few = factorials[: rest + 1]
@@ -151,7 +153,8 @@ class Check:
 
     def learning_pays(self, asked: int, wrong: int, rest: int) -> bool:
         """Whether a new check of the ``rest`` of the labels, after they have learned, needs fewer
-        answers."""
+        answers.
+        """
         again = replace(self, n_items=max(rest, 1), risk=self.next_risk(asked, wrong))
         return wrong > 0 and self.left(asked, wrong) > again.left(0, 0)
 
@@ -210,7 +213,8 @@ class CheckProgress(NamedTuple):
 
 class RandomCheck(NamedTuple):
     """A check that is going on: the items in the order in which they are asked for, and their
-    labels when it began."""
+    labels when it began.
+    """
 
     check: Check
     labels: Mapping[int, int]  # item -> the number of its class, or a negative number for unknown

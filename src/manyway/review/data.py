@@ -1,5 +1,6 @@
 """What is reviewed: examples, items and where their pictures are; saved in the folder of the
-review."""
+review.
+"""
 
 import hashlib
 import json
@@ -128,7 +129,8 @@ class ReviewData:
     @cached_property
     def columns(self) -> dict[str, list[str]]:
         """What else is known about all items, as texts: the columns of their file, and the folders
-        of pictures."""
+        of pictures.
+        """
         told = self.items.texts  # a column of texts is what the page shows: once is enough
         found = {}
         for name, cells in self.items.carried.items():
@@ -144,7 +146,8 @@ class ReviewData:
     @cached_property
     def bursts(self) -> list[int]:
         """[n] the number of each item's burst: pictures of one folder that were taken within
-        seconds. -1: none."""
+        seconds. -1: none.
+        """
         times = [_time(text) for text in self.columns.get(TAKEN, ())]
         folders = self.columns.get("folder", [""] * len(times))
         found = [-1] * len(self.names)
@@ -165,7 +168,8 @@ class ReviewData:
 
     def box(self, row: int) -> tuple[float, ...] | None:
         """Left, top, width and height of an item in its picture, in parts of the picture; None: all
-        of it."""
+        of it.
+        """
         if row >= len(self.items):
             return None
         return box_of({name: cells[row] for name, cells in self.items.carried.items()})
@@ -181,7 +185,8 @@ class ReviewData:
 
     def save(self, folder: Path) -> None:
         """Write everything into the folder of a review, so that it needs neither the files nor the
-        encoder again."""
+        encoder again.
+        """
         parts = {name: getattr(self, name) for name in _PARTS if getattr(self, name) is not None}
         tensors = {name: items.rows(0, len(items)).contiguous() for name, items in parts.items()}
         if self.examples.base_mean is not None:

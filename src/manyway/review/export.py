@@ -1,5 +1,6 @@
 """The result of a review as files: a table of labels, examples with the reviewed items added to
-them, sorted pictures, and the file of a classifier with the labels in it."""
+them, sorted pictures, and the file of a classifier with the labels in it.
+"""
 
 import os
 import re
@@ -381,7 +382,8 @@ def _write_folders(
     target: Path, pictures: Sequence[_Picture], find: Find, *, copy: bool = False
 ) -> None:
     """One folder per class. ``target`` is a new folder, which appears when it is complete: people
-    sort by hand too."""
+    sort by hand too.
+    """
     if target.is_symlink() or target.exists():
         raise InputError(f"{target} exists already; choose another name.")
     made = target.parent / f".{target.name[:40]}-{secrets.token_hex(4)}"

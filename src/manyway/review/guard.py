@@ -108,7 +108,8 @@ class Guard:
 
     async def __call__(self, app: _App, scope: _Message, receive: Any, send: Any) -> None:
         """The check as a layer around an application; it also sets the security headers of every
-        answer."""
+        answer.
+        """
         from starlette.requests import Request
         from starlette.responses import JSONResponse
 

@@ -1,5 +1,6 @@
 """The journal of a review: every action is on the disk before it is acknowledged, and none is ever
-deleted."""
+deleted.
+"""
 
 import hashlib
 import json
@@ -199,7 +200,8 @@ class Journal:
 
     def _refuse_changes(self) -> None:
         """OSError where the file is not the one that was opened, or is longer or shorter than it
-        was left."""
+        was left.
+        """
         own = os.fstat(self._file.fileno())
         there = self.path.stat() if self.path.exists() else None
         is_own = there is not None and (there.st_ino, there.st_dev) == (own.st_ino, own.st_dev)

@@ -135,7 +135,8 @@ class Relabel:
 
     def _pile(self, known: Known) -> _Pile:
         """The items that take part. Unknown ones do not: they get no label, and must not move a
-        class."""
+        class.
+        """
         new: dict[str, list[int]] = {}  # classes without examples
         for row, label in known.items():
             if label is not None and label not in self._number:
@@ -160,7 +161,8 @@ class Relabel:
     @cached_property
     def _placed(self) -> LearnedBatch | None:
         """What is learned from the examples, and the items where distances are measured: once, for
-        all answers."""
+        all answers.
+        """
         if self.data.scores:
             return None
         with torch.no_grad():
@@ -168,13 +170,15 @@ class Relabel:
 
     def nearest(self, row: int, count: int) -> list[int]:
         """The examples whose features have the highest cosine similarity with those of an item,
-        nearest first."""
+        nearest first.
+        """
         similarity = self._examples @ self._items[row]
         return [int(at) for at in similarity.argsort(descending=True, stable=True)[:count]]
 
     def central(self, rows: Sequence[int]) -> list[int]:
         """Items in the order of their likeness with the mean of all of them; those without features
-        come last."""
+        come last.
+        """
         read = [row for row in rows if row < len(self._items)]
         others = [row for row in rows if row >= len(self._items)]
         similarity = self._items[read] @ self._items[read].sum(0)
@@ -183,7 +187,8 @@ class Relabel:
 
     def likeness(self, rows: Sequence[int], weights: Sequence[float]) -> Likeness:
         """How like the weighted mean of a group each of its items is, by the cosine of their
-        features."""
+        features.
+        """
         read = [at for at, row in enumerate(rows) if row < len(self._items)]
         values = [0.0] * len(rows)
         if not read:

@@ -1,5 +1,6 @@
 """A running review: its state, the journal that keeps every action, and the thread that labels the
-items again."""
+items again.
+"""
 
 import secrets
 import threading
@@ -167,7 +168,8 @@ class Session(State):
 
     def _new_classes(self) -> list[dict[str, Any]]:
         """The classes without examples, with the items that stand for them: the one in their middle
-        first."""
+        first.
+        """
         members: dict[int, list[int]] = {}
         for row, answer in enumerate(self.answers):
             if answer >= self.n_catalogue:
@@ -188,7 +190,8 @@ class Session(State):
 
     def likeness(self, rows: Sequence[int]) -> Likeness:
         """How alike the items of a group are. One counts as much as it is probable that it is
-        unknown."""
+        unknown.
+        """
         if not rows or not all(0 <= row < len(self.answers) for row in rows):
             raise InputError("A group has at least one item, and only items of the review.")
         with self.lock:

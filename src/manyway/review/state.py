@@ -1,5 +1,6 @@
 """What is known in a review: answers, comments, suggestions, and what can be taken back. No files
-and no threads."""
+and no threads.
+"""
 
 from collections.abc import Container, Mapping
 from dataclasses import dataclass
@@ -231,13 +232,15 @@ class State:
 
     def expected_errors(self, n_items: int | None = None) -> float:
         """How many labels without an answer are expected to be wrong, among the first items or
-        among all."""
+        among all.
+        """
         answers = self.answers[:n_items]
         return sum(1.0 - self.chosen(row).probability for row, k in enumerate(answers) if k == OPEN)
 
     def progress(self) -> dict[str, Any]:
         """How far the review is: items reviewed, errors expected among the others, expected
-        proportion right."""
+        proportion right.
+        """
         n_items = len(self.answers)
         errors = self.expected_errors()
         check = None

@@ -3,12 +3,12 @@
 ``BACKBONES`` is the table of names; ``build`` makes a network by name. The names of parameters are
 those of the public few-shot checkpoints:
 
-- ``ResNet``: ``conv1 bn1 layer1..4.{i}.conv1/bn1/conv2/bn2``, ``layer2..4.0.downsample.{0,1}``, ``fc``; a 3×3 stem and
-  no max-pool, for images of 28 to 96 pixels (He et al.,
-  Deep residual learning for image recognition, CVPR 2016);
-- ``WideResNet``: ``conv1 layer1..3.{i}.bn1/conv1/bn2/conv2/shortcut.0 bn1 linear``; as in these checkpoints, the second
-  convolution has the stride, and convolutions have biases (Zagoruyko and Komodakis,
-  Wide residual networks, BMVC 2016).
+- ``ResNet``: ``conv1 bn1 layer1..4.{i}.conv1/bn1/conv2/bn2``, ``layer2..4.0.downsample.{0,1}``,
+  ``fc``; a 3×3 stem and no max-pool, for images of 28 to 96 pixels (He et al., Deep residual
+  learning for image recognition, CVPR 2016);
+- ``WideResNet``: ``conv1 layer1..3.{i}.bn1/conv1/bn2/conv2/shortcut.0 bn1 linear``; as in these
+  checkpoints, the second convolution has the stride, and convolutions have biases (Zagoruyko and
+  Komodakis, Wide residual networks, BMVC 2016).
 """
 
 from collections.abc import Callable, Mapping, Sequence

@@ -15,7 +15,8 @@ another. A lower τ loses labels: where 3 of 10 classes with two examples occur,
 
 Classes may have any numbers of samples. What is averaged over samples is weighted, so that no class
 decides alone: the n samples of a class count as n/(1 + n/8) (``class_limit``).
-``Calibration.shrunk`` makes prototypes with large errors comparable with the others."""
+``Calibration.shrunk`` makes prototypes with large errors comparable with the others.
+"""
 
 from __future__ import annotations
 
@@ -77,7 +78,8 @@ class Calibration:
     their support.
 
     All distances are plain distances of *placed* features: relative to the mean of the prototypes,
-    and mapped by the metric."""
+    and mapped by the metric.
+    """
 
     # [t, 1, d] mean of the prototypes; float32 is accurate for distances relative to it
     middle: Tensor
@@ -156,8 +158,9 @@ class Calibration:
         The posterior variance of a class mean is S s_k / n_k, so a prototype counts as n_k / s_k
         samples. Distances to the others stay as steep, so that τ is divided by the largest factor.
         With many features an error makes all distances longer by that variance. With few it is as
-        likely to make a prototype attractive: of the differences between classes the part d/(d +
-        64) is taken into account."""
+        likely to make a prototype attractive: of the differences between classes the part
+        d/(d + 64) is taken into account.
+        """
         n_classes = self.counts.shape[1]
         if n_classes < 2:
             return self
@@ -215,7 +218,8 @@ class Calibration:
 
         The prototype is the sample itself. Shrunk towards the middle it would be near every query:
         of 112 birds of eight species, one of them new, a new class then took 54 and 12 of these
-        were right, and takes 10 with 8 right."""
+        were right, and takes 10 with 8 right.
+        """
         ones = self.counts.new_ones(placed.shape[:2])
         return replace(
             self,
@@ -516,7 +520,8 @@ def _with_metric(
     entropy.
 
     ``left_out`` are evenly spaced ones of the samples that ``plain`` was learned from, with
-    ``rows`` and plain products ``inner``."""
+    ``rows`` and plain products ``inner``.
+    """
     answers = left_out.classified(inner, near=plain.precision)
     contrasts = Contrasts.of(tasks, plain.middle + plain.offsets, plain.counts)
     freedom, n_features = contrasts.rows.shape[1:]
@@ -569,7 +574,8 @@ def _choose(
 
     γ below ``free`` = d/(d + 4f) costs ln(free/γ) nats: a prior, for f contrasts do not support a
     covariance that is sharper, and left-out samples may hardly differ in what they gain from one
-    that is singular by chance. ``weight`` [t] is 1/(f·v)."""
+    that is singular by chance. ``weight`` [t] is 1/(f·v).
+    """
     best = Answers(*(one.clone() for one in plain))
     shrinkage = torch.ones_like(weight)
     near = plain.precision
@@ -602,7 +608,8 @@ def gaussian_precision(support: Tensor, scatter: Tensor, counts: Tensor) -> Tens
 
     Samples [t, s, d] are relative to their middle. The scatter S is that of so many features of
     variance 1/τ, and a prototype adds its error. Where features are few, the usual precision is too
-    high."""
+    high.
+    """
     variances = support.square().mean(1)
     tiny = torch.finfo(scatter.dtype).tiny
     number = variances.sum(-1).square() / variances.square().sum(-1).clamp_min(tiny)

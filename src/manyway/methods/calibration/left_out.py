@@ -1,7 +1,8 @@
 """Support samples that are left out in turn, and classified among the prototypes.
 
 The own prototype and the metric of a sample are computed without it. The cross-entropy of these
-answers says which metric and which precision τ to take."""
+answers says which metric and which precision τ to take.
+"""
 
 from __future__ import annotations
 
@@ -30,7 +31,8 @@ def left_out_samples(labels: Tensor, counts: Tensor) -> Tensor:
 
     At most 512, as equally shared by the classes (with counts [t, k]) as their samples allow. There
     are as many for each task; where the shares leave a rest, some samples appear that add to the
-    share of their class."""
+    share of their class.
+    """
     if labels.stride(0) == 0 and len(labels) > 1:
         return left_out_samples(labels[:1], counts[:1]).expand(len(labels), -1)
     n_tasks, n_samples = labels.shape
@@ -145,7 +147,8 @@ class LeftOut:
 
         ``weight`` [t]: the metric contains weight·rr'n/(n−1) for a sample with residual r, which is
         taken out. Distances are scaled so that the within-class scatter is ``spread`` [t]. ``near``
-        [t] is the precision of the answers in a similar metric."""
+        [t] is the precision of the answers in a similar metric.
+        """
         terms = self._terms(inner, weight, spread)
         start = self.usual
         steps = _NEWTON_STEPS
@@ -253,7 +256,8 @@ class LeftOut:
 
         The only sample of a category is as far as the metric lets it be. All others would seem to
         lie in the middle, where S/n, which is S/(n−1) for the own class, decides. Of normal
-        features the mean is below twice the median, which is therefore the limit."""
+        features the mean is below twice the median, which is therefore the limit.
+        """
         mean = (squares * self.usable).sum(-1) / self.usable.sum(-1).clamp_min(1)
         used = squares.where(self.usable > 0, torch.nan)
         median = used.nanmedian(-1).values.nan_to_num(torch.inf)

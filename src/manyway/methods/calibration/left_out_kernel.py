@@ -44,7 +44,8 @@ def fit(
     """The precision [t] and the cross-entropy [t, n] of each sample.
 
     Inner products are in the metric; those of residuals and prototypes are overwritten by
-    distances."""
+    distances.
+    """
     start = given.start
     n_tasks, n_samples, n_classes = inner.products.shape
     precision = start.new_empty(n_tasks)

@@ -6,7 +6,8 @@ A direction in which samples of one class differ much then counts less. γ = 1 i
 
 C is computed from ``Contrasts``: f rows instead of n residuals. ``Scatter`` holds A where there are
 at least as many contrasts as features, and ``Gram`` where there are fewer. Both give the same
-distances; they differ in cost and memory."""
+distances; they differ in cost and memory.
+"""
 
 from __future__ import annotations
 
@@ -85,7 +86,8 @@ class Contrasts:
 
     With residuals R, Z'Z = R'R and R = QZ. Per class of n samples, Z = Q'X is a reflection that
     takes the sum of the class to its first sample, which is dropped: z_j = x_j − u with u = m + (m
-    − x_first)/(√n − 1), where m is the mean."""
+    − x_first)/(√n − 1), where m is the mean.
+    """
 
     rows: Tensor  # [t, f, d] Z
     labels: Tensor  # [t, f]
@@ -248,7 +250,8 @@ class Scatter:
         """The inner products of rows and prototypes [t, k, d], for the factor of any γ.
 
         ``crossed`` is what the method of this name gives for the prototypes, and ``plain`` the
-        products for γ = 1."""
+        products for γ = 1.
+        """
         both = torch.cat([rows.residuals, prototypes], 1)
         return ScatterInner(both=both, labels=rows.labels, inverted=self.inverts)
 
@@ -305,7 +308,8 @@ class Gram:
     With κ = (1 − γ) / γ and scaled contrasts Y = Z/√(f·v), A/γ = I + κ Y'Y and γ A⁻¹ = I − κ
     Y'(LL')⁻¹Y, where LL' = I + κ YY'. For residuals R = √(f·v) QY follows γ RA⁻¹W' = √(f·v)
     Q(LL')⁻¹YW' and γ RA⁻¹R' = f·v Q(I − (LL')⁻¹)Q'/κ, so that no product of residuals and features
-    is needed."""
+    is needed.
+    """
 
     contrasts: Contrasts
     weight: Tensor  # [t, 1, 1] 1/(f·v)
@@ -390,7 +394,8 @@ class GramWhitening:
     """F = (I − κ Y'(L + LL')⁻¹Y) / √γ.
 
     (I + κ Y'XY)(I + κ Y'XY)' = I + κ Y'Y holds for X = (I + L)⁻¹, and F is the inverse of that
-    factor."""
+    factor.
+    """
 
     rows: Tensor  # [t, f, d] Y
     root: Tensor  # [t, f, f] L
@@ -441,7 +446,8 @@ def solve_lower(root: Tensor, right: Tensor, panels: bool | None = None) -> Tens
 
     On a GPU the batched solver takes three times as long as matrix products. Inverses of the blocks
     on the diagonal therefore turn the solution into products (``panels``; None: where there is a
-    GPU)."""
+    GPU).
+    """
     size = root.shape[-1]
     if panels is None:
         panels = root.is_cuda

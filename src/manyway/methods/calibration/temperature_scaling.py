@@ -2,7 +2,8 @@
 
 Reference: Alexandari, Kundaje, Shrikumar, "Maximum likelihood with bias-corrected calibration is
 hard-to-beat at label shift adaptation", ICML 2020. The priors are not theirs: 1/T is 1 ± 0.5 and
-b_k is 0 ± 1, so that few samples suffice."""
+b_k is 0 ± 1, so that few samples suffice.
+"""
 
 import torch
 from torch import Tensor
@@ -44,7 +45,8 @@ def fit_scaling(logits: Tensor, labels: Tensor, weights: Tensor) -> Tensor:
     Newton steps.
 
     The problem is convex. The Hessian is that of b, diag(Σ p) − Σ p pᵀ, bordered by one row for
-    1/T."""
+    1/T.
+    """
     n_tasks, _, n_classes = logits.shape
     logits = logits - logits.amax(-1, keepdim=True)
     targets = one_hot(labels, n_classes, logits.dtype)

@@ -4,7 +4,8 @@ something.
 ``manyway.methods.calibration`` learns the representation, the metric, the precision and the
 prototypes; ``names`` adds what the names of classes say. Here they are put together: what the
 support says is ``Learned``, and a batch whose likelihood is known is a ``CalibratedBatch``, which
-all later stages read."""
+all later stages read.
+"""
 
 from __future__ import annotations
 

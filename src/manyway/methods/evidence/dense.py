@@ -43,7 +43,8 @@ class LikelyAssignments:
     kept: there whole classes rest, so that they need not be computed again. Neither can do the
     other's work, and both pay: scores of 10,000 items for 2,000 classes take 8 instead of 13 s, and
     30,000 queries of 50 among 2,000 classes with 256 features, read in blocks, 23 instead of 33 s;
-    with all classes present neither gains."""
+    with all classes present neither gains.
+    """
 
     places: Tensor  # [n] query·K + class
     query: Tensor  # [n]
@@ -114,7 +115,8 @@ class Dense:
     """Likelihoods and assignments of all tasks, in memory.
 
     A query may count less than one (``counted``): it is then assigned in part, Σ_k u_qk =
-    counted_q. Queries that are probably unknown hardly enter the counts of classes in this way."""
+    counted_q. Queries that are probably unknown hardly enter the counts of classes in this way.
+    """
 
     log_likelihood: Tensor  # [t, q, k] ℓ
     counted: Tensor  # [t, q, 1] how much each query counts
@@ -236,7 +238,8 @@ class Dense:
 
         Large arrays are gone through in pieces of few queries, which stay in the cache of a core.
         With ``keep``, the places of the assignments of one large task that matter, and what they
-        were before, are also returned."""
+        were before, are also returned.
+        """
         weighted = self.counted.stride() != (0, 0, 0)  # an expanded number: every query counts one
         n_query = self.u.shape[1]
         per_query = self.u[:, :1].numel()
@@ -275,7 +278,8 @@ def fused_search(queries: Dense, prior: Concentrations, parameters: Parameters) 
     """The same as ``anneal``, by the compiled kernel where there is one for these tensors.
 
     The kernel needs float32 on a GPU, queries that count one each, and a task that fits into one
-    program."""
+    program.
+    """
     log_likelihood = queries.log_likelihood
     _, n_query, n_classes = log_likelihood.shape
     single = log_likelihood.dtype == torch.float32

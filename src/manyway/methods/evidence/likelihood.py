@@ -6,7 +6,8 @@ are coordinates in the metric of the calibration, and
     ℓ_qk = −½ τ (‖z_q − w_k‖² − S/n_k).
 
 For the log-likelihoods of another classifier, placed rows are these themselves. Both kinds answer
-the same questions, so that search and groups need not know which one they have."""
+the same questions, so that search and groups need not know which one they have.
+"""
 
 from __future__ import annotations
 
@@ -291,7 +292,8 @@ def leave_one_out(distances: Tensor, weights: Tensor, masses: Tensor, scatter: T
     means.
 
     ``weights`` [q, k] is what each query contributes to a prototype and ``masses`` [k] the total,
-    support included. Without z, a mean of mass N is N/(N − c) times as far from z."""
+    support included. Without z, a mean of mass N is N/(N − c) times as far from z.
+    """
     others = masses - weights
     return distances * (masses / others).square() - scatter / others
 
@@ -314,5 +316,6 @@ def independent_part(masses: Tensor, correlation: Tensor) -> Tensor:
 
     A query has variance s around its mean, and the mean of n samples has variance s/n. The mean of
     m queries then has s/m + s/n, so they count as (s + s/n) / (s/m + s/n) = m / (1 + (m − 1)/(n +
-    1)) queries."""
+    1)) queries.
+    """
     return 1 / (1 + correlation * (masses - 1).clamp_min(0))

@@ -200,7 +200,8 @@ def _middle(mean: Tensor, vectors: Tensor, proportions: Tensor | None) -> Tensor
     queries, less a part of the distance between the names of the classes that occur and all names.
     The part is one over the number of these classes: one class is all that the mean tells of, while
     the mean of many classes differs little from that of all, and errors about which of them occur
-    would confirm themselves. Equal proportions give the mean of the queries."""
+    would confirm themselves. Equal proportions give the mean of the queries.
+    """
     names = vectors.mean(1, keepdim=True)
     if proportions is None:
         return names
@@ -236,7 +237,8 @@ def _with_names(scaled: ScaledTasks, vectors: Tensor, parameters: Parameters) ->
         Σ_k n_k x̄_k·v_k / Σ_k n_k ‖v_k‖²,        kept between 0 and 1,
 
     the factor that brings them nearest to the class means. Where a class lacks examples, all names
-    become samples of the support, so that the calibration has one for every class."""
+    become samples of the support, so that the calibration has one for every class.
+    """
     items = scaled.tasks
     schedule = parameters.constants
     counts = count_labels(items.support_labels, items.n_classes).to(vectors)
@@ -274,7 +276,8 @@ def _shifted(representation: Representation, mean: Tensor) -> Representation:
     """The representation of names whose mean is given, [t, 1, d].
 
     Its power counts from as far below as that of items. Names lie apart from items, so that a power
-    that counted from the lowest item would depend on how far."""
+    that counted from the lowest item would depend on how far.
+    """
     middle = representation.middle
     above_lowest = middle.abs().pow(1 / representation.power).copysign(middle)
     return replace(representation, lowest=mean - above_lowest)
@@ -295,7 +298,8 @@ def _worth(
         E = mean_k (‖x̄_k − v_k‖² − S/n_k),
 
     because ‖x̄_k − v_k‖² contains the error of x̄_k, too. The result is kept within the limits of
-    the schedule. It is 1 where no class has two examples, so that S is not known."""
+    the schedule. It is 1 where no class has two examples, so that S is not known.
+    """
     some = counts > 0
     means = sums / counts.clamp_min(1).unsqueeze(-1)
     freedom = items.n_support - some.sum(-1)

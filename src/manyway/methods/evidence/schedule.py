@@ -7,7 +7,8 @@ their value.
 docs/results/evidence-parts.csv has a table of the effect of each (``python -m
 benchmarks.effects``). Limits of memory and time, numbers of steps, how fine a grid is, and what
 keeps arithmetic finite are constants of their modules: twice of them changes no label
-(tests/methods/evidence/test_limits.py)."""
+(tests/methods/evidence/test_limits.py).
+"""
 
 from __future__ import annotations
 
@@ -126,7 +127,8 @@ class Schedule(ScoreConstants, Counting, Constants):
         """[g] the values of α that are tried, evenly spaced in ln α.
 
         The least is the lower of ``least_alpha`` and ``least_total_alpha``/K: with very many
-        classes, αK must stay small for few of them to be probable."""
+        classes, αK must stay small for few of them to be probable.
+        """
         least = log10(min(self.least_alpha, self.least_total_alpha / n_classes))
         return torch.logspace(least, log10(self.most_alpha), self.n_alphas, dtype=torch.float64)
 
@@ -146,7 +148,8 @@ class Schedule(ScoreConstants, Counting, Constants):
         annealing.
 
         1 where queries agree on few classes, up to 1½ where they do not: then each class has few
-        queries, and neighbours of another class mislead more than they help."""
+        queries, and neighbours of another class mislead more than they help.
+        """
         return 1 + 0.5 * (1 - agreement(masses))
 
 
@@ -154,7 +157,8 @@ def agreement(masses: Tensor) -> Tensor:
     """[t] 1 − N / min(|Q|, K), where N is the effective number of classes.
 
     Near 1 where few classes have many queries each. 0 where all classes, or as many as there are
-    queries, are equally frequent."""
+    queries, are equally frequent.
+    """
     return (1 - effective_number(masses) / masses.sum(-1).clamp_max(masses.shape[-1])).clamp_min(0)
 
 
@@ -211,7 +215,8 @@ class Parameters:
         """The prior of the labels of so many queries, for classes with ``counts`` [t, k].
 
         ``weighted``: whether queries may count less than one. ``double``: whether sums come in
-        float64."""
+        float64.
+        """
         n_classes = counts.shape[1]
         grid = self.constants.alphas(n_classes)
         if self.concentration is not None:

@@ -20,7 +20,8 @@ detection, Adams and MacKay, 2007):
     p(r + 1) ∝ p(r) (1 − h) exp(E_{r+1} − E_r − E_1),        p(1) ∝ h.
 
 h is the mean of a Beta distribution that counts, in the stream so far, the runs that have ended and
-the batches that continued one."""
+the batches that continued one.
+"""
 
 from __future__ import annotations
 
@@ -61,7 +62,8 @@ class StreamMemory:
 
     It is handed from batch to batch (``Solution.memory`` → ``Tasks.earlier``). m and p⁰ of the last
     r batches follow from those of r − 1 and the new one: Σ u adds up and Π (1 − u) multiplies, so
-    that no assignments are kept."""
+    that no assignments are kept.
+    """
 
     query: tuple[Tensor, ...]  # [t, q, d] features
     known: tuple[Tensor, ...]  # [t, q] known labels, -1 for the others
@@ -160,7 +162,8 @@ class StreamMemory:
         """[t] with how many of the batches in ``before`` the last one is labelled.
 
         The most probable length of the run, less the new batch; 0 where the batch begins a run with
-        a probability above ``doubt``."""
+        a probability above ``doubt``.
+        """
         longest = min(self.lengths.shape[1] - 1, len(before.query))
         if longest < 1:
             return torch.zeros_like(self.changes, dtype=torch.long)
@@ -328,7 +331,8 @@ def _regrouped(unknown: Tensor, groups: Tensor) -> dict[str, Tensor]:
     each.
 
     The query that is most probably unknown stands for the one in the middle, which may be of
-    another batch."""
+    another batch.
+    """
     n_groups = int(groups.max()) + 1
     member = torch.nn.functional.one_hot(groups + 1, n_groups + 1)[..., 1:]  # [t, q, g]
     sizes = member.sum(1)
@@ -347,7 +351,8 @@ def _put_together(alone: Solution, parts: list[_Joint]) -> Solution:
     """The answers ``alone``, with those of some streams replaced.
 
     ``parts`` has the answers from joint solutions, for the new batch only. Where one of them is for
-    all streams, its objective is kept, too."""
+    all streams, its objective is kept, too.
+    """
     if not parts:
         return alone
 

@@ -54,7 +54,8 @@ def groups_of(similarity: Tensor, rejected: Tensor, alike: float) -> tuple[Tenso
 
     Groups are numbered from the largest on; -1 stands for the other queries, and where a task has
     fewer groups. The two groups with the highest mean similarity are joined, again and again, while
-    it is high enough. The medoid of a group has the highest total similarity to it."""
+    it is high enough. The medoid of a group has the highest total similarity to it.
+    """
     groups = torch.full(rejected.shape, -1, device=rejected.device)
     most = int(rejected.sum(-1).max())
     if most == 0:
