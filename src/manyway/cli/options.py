@@ -199,6 +199,7 @@ def show_all_help(context: typer.Context, wanted: bool) -> None:
 
 def with_formats(text: str) -> str:
     """A text of the help with the formats that are known here.
+
     They are loaded only where help is asked for.
     """
     if "{" not in text:
@@ -230,8 +231,9 @@ def with_formats(text: str) -> str:
 
 
 def may_replace(path: Path | None, overwrite: bool) -> bool:
-    """Whether an output that the user named may replace a file:
-    by the option, or by an answer on the terminal.
+    """Whether an output that the user named may replace a file.
+
+    By the option, or by an answer on the terminal.
     """
     if overwrite or path is None or not path.is_file() or not sys.stdin.isatty():
         return overwrite

@@ -1,5 +1,6 @@
-"""ADAPT: Gaussian classes from the most certain queries of a batch,
-beside the class vectors (Zhang et al., 2025).
+"""ADAPT: Gaussian classes from the most certain queries of a batch (Zhang et al., 2025).
+
+They stand beside the class vectors.
 """
 
 from typing import Literal, NamedTuple
@@ -145,7 +146,8 @@ class _Banks(NamedTuple):
         return torch.where(self.members.any(1).unsqueeze(-1), mixed, vectors)
 
     def residuals(self, query: Tensor, means: Tensor) -> Tensor:
-        """[t, q, d] the samples of banks, minus the means of their classes and centred;
+        """[t, q, d] the samples of banks, minus the means of their classes and centred.
+
         0 for the other queries.
         """
         chosen = self.members.sum(-1, keepdim=True)

@@ -85,8 +85,9 @@ def bd_cspn(
 
 
 def _weights(logits: Tensor, assigned: Tensor, weighting: str) -> Tensor:
-    """[t, n, k] the weight of each sample in the rectified prototype of the class
-    that it is assigned to.
+    """[t, n, k] the weight of each sample in the rectified prototype of its class.
+
+    That is the class that it is assigned to.
     """
     if weighting == "classes":
         return logits.softmax(-1) * assigned / assigned.sum(1, keepdim=True).clamp_min(1)

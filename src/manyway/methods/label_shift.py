@@ -1,5 +1,6 @@
-"""Label shift: calibrated posteriors, corrected for the class proportions of the queries
-(Saerens et al., 2002).
+"""Label shift: posteriors corrected for class proportions (Saerens et al., 2002).
+
+The posteriors are calibrated, and the proportions are those of the queries.
 """
 
 from typing import Any
@@ -137,8 +138,9 @@ def _calibrated_on_left_out(tasks: Tasks) -> tuple[Tensor, Tensor]:
 def class_proportions(
     posteriors: Tensor, max_iter: int, tol: float
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """EM for the proportions: these [t, k], the number of iterations [t] and whether the
-    tolerance was met [t].
+    """EM for the proportions.
+
+    Returns these [t, k], the number of iterations [t] and whether the tolerance was met [t].
 
     ``posteriors`` [t, q, k] of equally frequent classes need not be normalised.
     """

@@ -1,5 +1,6 @@
-"""OSLO: labels and outlier scores by soft assignments that outliers hardly enter
-(Boudiaf et al., CVPR 2023).
+"""OSLO: labels and outlier scores by soft assignments (Boudiaf et al., CVPR 2023).
+
+Outliers hardly enter these.
 """
 
 import torch

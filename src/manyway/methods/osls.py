@@ -227,8 +227,9 @@ class _Mixture(NamedTuple):
     source_share: Tensor  # [t, 1] r
 
     def _parts(self, proportions: Tensor, known: Tensor) -> tuple[Tensor, Tensor]:
-        """[t, q] the joint densities of a query and of being known, and of being unknown;
-        in units of the source.
+        """[t, q] the joint densities of a query and of being known, and of being unknown.
+
+        In units of the source.
         """
         n_classes = self.posteriors.shape[-1]
         of_classes = (self.posteriors @ proportions.unsqueeze(-1)).squeeze(-1) * n_classes

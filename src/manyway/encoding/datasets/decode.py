@@ -1,5 +1,4 @@
-"""Encoded pictures (JPEG, PNG, TIFF, WebP, ...) to 8-bit pixels,
-as an image viewer would show them.
+"""Encoded pictures (JPEG, PNG, TIFF, WebP, ...) to 8-bit pixels, as viewers show them.
 
 Orientation flags are honoured and transparent parts are put on white. Samples of more than
 8 bits are reduced to 8 bits where the file says which value is white. Where it does not,
@@ -98,7 +97,8 @@ def read_picture(
 
 @cache
 def require_pillow() -> None:
-    """An InputError that says what to install if pictures cannot be read at all;
+    """An InputError that says what to install if pictures cannot be read at all.
+
     HEIC is read where it can be.
     """
     optional("PIL.Image", "images", "Reading pictures")

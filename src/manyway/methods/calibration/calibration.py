@@ -74,8 +74,9 @@ _NO_LOSS = 1e-30
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Calibration:
-    """Prototypes and the meaning of a distance to them. One row serves all tasks when they share
-    their support.
+    """Prototypes and the meaning of a distance to them.
+
+    One row serves all tasks when they share their support.
 
     All distances are plain distances of *placed* features: relative to the mean of the prototypes,
     and mapped by the metric.
@@ -129,8 +130,9 @@ class Calibration:
         return self.squared_distances(placed).mul_(self.precision.mul(-0.5).view(-1, 1, 1))
 
     def linear(self) -> tuple[Tensor, Tensor]:
-        """Weights a [t, d, k] and biases b [t, k]: the log-likelihood of placed features is z·a_k +
-        b_k plus a number that is equal for all classes.
+        """Weights a [t, d, k] and biases b [t, k] of the log-likelihood.
+
+        That of placed features is z·a_k + b_k plus a number that is equal for all classes.
 
         Accurate enough for a softmax, and only one product.
         """
@@ -147,8 +149,9 @@ class Calibration:
         )
 
     def shrunk(self, constants: Constants) -> Calibration:
-        """Prototypes as far as they can be trusted, given that class means are normal around their
-        middle.
+        """Prototypes as far as they can be trusted.
+
+        Class means are taken to be normal around their middle.
 
         Let the class means have the variance ρS. The best guess of a class mean is then s_k w_k
         with s_k = ρ/(ρ + 1/n_k), as if there were 1/ρ further samples in the middle. ρ is estimated
@@ -213,8 +216,9 @@ class Calibration:
         )
 
     def with_classes(self, placed: Tensor) -> Calibration:
-        """Further classes, each with one sample [t, n, d] that is placed already: the error of its
-        prototype is S.
+        """Further classes, each with one sample [t, n, d] that is placed already.
+
+        The error of its prototype is S.
 
         The prototype is the sample itself. Shrunk towards the middle it would be near every query:
         of 112 birds of eight species, one of them new, a new class then took 54 and 12 of these
@@ -460,8 +464,9 @@ def _rounding(rows: Tensor) -> AbstractContextManager[object]:
 
 
 def doubted(counts: Tensor, constants: Constants) -> Tensor:
-    """[t] the power of answers that few left-out samples have taught, for classes with ``counts``
-    [t, k].
+    """[t] the power of answers that few left-out samples have taught.
+
+    ``counts`` [t, k] are the examples of the classes.
     """
     effective = counts.shape[1] / (1 / counts).mean(-1)
     return 1 / (1 + (constants.doubtful_examples / effective).square())
@@ -516,8 +521,9 @@ def _with_metric(
     left_out: LeftOut,
     constants: Constants,
 ) -> Calibration:
-    """The calibration with the metric whose answers for left-out samples have the smallest cross-
-    entropy.
+    """The calibration with the best metric.
+
+    Its answers for left-out samples have the smallest cross-entropy.
 
     ``left_out`` are evenly spaced ones of the samples that ``plain`` was learned from, with
     ``rows`` and plain products ``inner``.
@@ -603,8 +609,9 @@ def _choose(
 
 
 def gaussian_precision(support: Tensor, scatter: Tensor, counts: Tensor) -> Tensor:
-    """[t] the precision for independent normal features, as many as matter: (Σ v)²/Σ v² for
-    variances v.
+    """[t] the precision for independent normal features, as many as matter.
+
+    With variances v, (Σ v)²/Σ v² of them matter.
 
     Samples [t, s, d] are relative to their middle. The scatter S is that of so many features of
     variance 1/τ, and a prototype adds its error. Where features are few, the usual precision is too

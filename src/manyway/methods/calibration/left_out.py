@@ -26,8 +26,9 @@ _LEAST_WEIGHT = 1e-9  # of all samples together: what is divided by it stays fin
 
 
 def left_out_samples(labels: Tensor, counts: Tensor) -> Tensor:
-    """[t, n] the samples of labels [t, s] that are left out in turn: all, or evenly spaced ones of
-    each class.
+    """[t, n] the samples of labels [t, s] that are left out in turn.
+
+    These are all, or evenly spaced ones of each class.
 
     At most 512, as equally shared by the classes (with counts [t, k]) as their samples allow. There
     are as many for each task; where the shares leave a rest, some samples appear that add to the
@@ -207,8 +208,9 @@ class LeftOut:
         return torch.logaddexp(doubt, torch.zeros_like(doubt)) * self.usable
 
     def distances(self, samples: Tensor, prototypes: Tensor) -> Tensor:
-        """[t, n, k] unbiased squared distances of samples [t, n, d] to prototypes [t, k, d] without
-        them.
+        """[t, n, k] unbiased squared distances of samples to prototypes without them.
+
+        Samples are [t, n, d], prototypes [t, k, d].
         """
         residuals = samples - rows_of(prototypes, self.labels)
         inner = Inner.of(residuals, prototypes, self.labels)
@@ -251,8 +253,7 @@ class LeftOut:
         )
 
     def _spread(self, squares: Tensor) -> Tensor:
-        """[t] the within-class scatter, from squared distances [t, n] of samples to their own
-        prototypes.
+        """[t] the within-class scatter, from squared distances to own prototypes [t, n].
 
         The only sample of a category is as far as the metric lets it be. All others would seem to
         lie in the middle, where S/n, which is S/(n−1) for the own class, decides. Of normal
@@ -282,8 +283,9 @@ class LeftOut:
         return (self.own_counts - 1).clamp_min(1)
 
     def _noise(self, own: Tensor) -> Tensor:
-        """[t] the standard deviation of the excess of left-out samples over their own prototype,
-        per 1 + 1/n.
+        """[t] the deviation of the excess of left-out samples, per 1 + 1/n.
+
+        It is the standard deviation of the excess over their own prototype.
         """
         excess = (own - self.scatter.unsqueeze(-1)) / (1 + 1 / self._others)
         total = self.usable.sum(-1).clamp_min(1)

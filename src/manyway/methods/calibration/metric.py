@@ -35,8 +35,9 @@ class Inner(NamedTuple):
 
     @staticmethod
     def of(residuals: Tensor, prototypes: Tensor, labels: Tensor) -> Inner:
-        """Plain inner products of residuals [t, n, d], with labels [t, n], and prototypes [t, k,
-        d].
+        """Plain inner products of residuals [t, n, d] and prototypes [t, k, d].
+
+        The residuals have the labels [t, n].
         """
         among = _among(prototypes, labels)
         return Inner(
@@ -81,8 +82,9 @@ def _among(table: Tensor, labels: Tensor) -> _Among:
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Contrasts:
-    """Differences of samples within their classes, one fewer per class than samples, in an
-    orthonormal basis.
+    """Differences of samples within their classes, in an orthonormal basis.
+
+    A class has one fewer of them than samples.
 
     With residuals R, Z'Z = R'R and R = QZ. Per class of n samples, Z = Q'X is a reflection that
     takes the sum of the class to its first sample, which is dropped: z_j = x_j − u with u = m + (m
@@ -136,8 +138,9 @@ def rows_of(table: Tensor, index: Tensor) -> Tensor:
 
 
 def differences(tasks: Tasks, which: Tensor, others: Tensor, of: Tensor) -> Tensor:
-    """[t, n, d] the samples ``which`` [t, n] of the support, less the rows ``of`` [t, n] of others
-    [t, k, d].
+    """[t, n, d] samples of the support, less rows of others [t, k, d].
+
+    ``which`` [t, n] are the samples, and ``of`` [t, n] the rows.
     """
     if fused(others) and tasks.factor is None:
         from manyway.core.kernels import rows
@@ -201,8 +204,9 @@ class LeftOutRows:
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Scatter:
-    """The metrics of tasks with at least as many contrasts as features, by factors of [d, d]
-    matrices.
+    """The metrics of tasks with at least as many contrasts as features.
+
+    They are computed by factors of [d, d] matrices.
     """
 
     products: Tensor  # [t, d, d] f·C, the lower triangle
@@ -417,8 +421,9 @@ _PANEL = 128  # columns that are handled at once
 
 
 def products_among(rows: Tensor, panels: bool | None = None) -> Tensor:
-    """[t, n, n] the inner products of rows [t, n, m] with each other, of which only the lower
-    triangle is given.
+    """[t, n, n] the inner products of rows [t, n, m] with each other.
+
+    Only the lower triangle is given.
 
     On a CPU most of the upper triangle is not computed (``panels``; None: where there is no GPU).
     """

@@ -17,8 +17,9 @@ _SMALLEST_SCALE = 0.1  # of 1/T
 
 
 def balanced_weights(labels: Tensor, usable: Tensor, n_classes: int) -> Tensor:
-    """[t, s] weights of the usable samples with the same sum for each class, and the sum of all as
-    their number.
+    """[t, s] weights of the usable samples, with the same sum for each class.
+
+    The sum of all is the number of usable samples.
     """
     counts = count_labels(labels, n_classes, usable)
     typical = usable.sum(-1, keepdim=True) / (counts > 0).sum(-1, keepdim=True).clamp_min(1)
@@ -31,8 +32,9 @@ def rescale(logits: Tensor, scaling: Tensor) -> Tensor:
 
 
 def scaled(logits: Tensor, known: Tensor, labels: Tensor, usable: Tensor | None = None) -> Tensor:
-    """Logits [t, q, k] with the scaling that fits samples with logits ``known`` [t, s, k], classes
-    weighted alike.
+    """Logits [t, q, k] with the scaling that fits samples with the logits ``known``.
+
+    ``known`` is [t, s, k]. All classes have the same weight.
     """
     if usable is None:
         usable = torch.ones_like(known[..., 0])
@@ -41,8 +43,9 @@ def scaled(logits: Tensor, known: Tensor, labels: Tensor, usable: Tensor | None 
 
 
 def fit_scaling(logits: Tensor, labels: Tensor, weights: Tensor) -> Tensor:
-    """b and 1/T [t, k + 1] that minimise the weighted cross-entropy of samples plus the priors, by
-    Newton steps.
+    """b and 1/T [t, k + 1] that minimise the weighted cross-entropy plus the priors.
+
+    They are found by Newton steps.
 
     The problem is convex. The Hessian is that of b, diag(Σ p) − Σ p pᵀ, bordered by one row for
     1/T.

@@ -1,5 +1,6 @@
-"""Prototypes that are tuned to tell classes apart: logistic regression that begins with what the
-metric says.
+"""Prototypes that are tuned to tell classes apart.
+
+This is logistic regression that begins with what the metric says.
 
 Where examples are many, class means w_k are not the prototypes that label best. Tuned prototypes
 v_k lower
@@ -236,8 +237,9 @@ def _scores(rows: Tensor, prototypes: Tensor, biases: Tensor, tau: Tensor) -> Te
 
 
 def _steepness(rows: Tensor, p: Tensor, member: Tensor, weights: Tensor) -> Tensor:
-    """[t, 1, 1] the largest eigenvalue of Σ w (diag p − pp') ⊗ zz', by power iteration that begins
-    with the gradient.
+    """[t, 1, 1] the largest eigenvalue of Σ w (diag p − pp') ⊗ zz'.
+
+    It is found by power iteration that begins with the gradient.
 
     ``rows`` [t, s, d] have the probabilities p [t, s, k], the classes ``member`` [t, s, k] and
     weights [t, s, 1].

@@ -139,8 +139,9 @@ class Idle:
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class BlockUpdate:
-    """The work of an update on one block: new assignments, their sums, and what to remember of
-    them.
+    """The work of an update on one block.
+
+    It gives new assignments, their sums, and what to remember of them.
 
     The object has all that an update needs to know besides the rows and the memory of the block. An
     update of all classes also computes the weight of the classes that will be idle; a *resting*
@@ -414,8 +415,9 @@ class _State(NamedTuple):
 
 
 class InBlocks(BatchQueries):
-    """The queries of one task, read in blocks. It is also what the search updates
-    (``loop.Queries``).
+    """The queries of one task, read in blocks.
+
+    It is also what the search updates (``loop.Queries``).
 
     The state is that of all classes, and what the blocks remember. ``before`` is what they
     remembered before the last update: the last assignments can be computed again from it, by every

@@ -43,8 +43,9 @@ def copies(queries: BatchQueries, one_shot: bool) -> Tensor:
 
 
 def _count_near(rows: Tensor, limit: Tensor, part: Part) -> Sums:
-    """The work that counts the pairs [t] of a row and a query that are near, for some queries at a
-    time.
+    """The work that counts the pairs [t] of a row and a query that are near.
+
+    It takes some queries at a time.
     """
     counts = [
         (squared_distances(some, rows) <= limit).sum((1, 2))

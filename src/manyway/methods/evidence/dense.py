@@ -222,8 +222,9 @@ class Dense:
         self.likely = None
 
     def terms(self) -> Tensor:
-        """[2, t] the terms of the bound that depend on the queries: fit and entropy, of what
-        counts.
+        """[2, t] the terms of the bound that depend on the queries.
+
+        They are fit and entropy, of what counts.
 
         Σ_qk u_qk ℓ_qk   and   −Σ_q w_q Σ_k (u_qk/w_q) ln (u_qk/w_q),   w the weight of a query.
         """
@@ -233,8 +234,9 @@ class Dense:
         return torch.stack([fit, entropy])
 
     def _assign(self, assigned: Assigned, tol: float = 0.0, keep: bool = False) -> _Assignment:
-        """Take over the assignments that ``assigned`` makes of the likelihoods and assignments of
-        some queries.
+        """Take over the assignments that ``assigned`` makes for some queries.
+
+        It makes them of their likelihoods and assignments.
 
         Large arrays are gone through in pieces of few queries, which stay in the cache of a core.
         With ``keep``, the places of the assignments of one large task that matter, and what they

@@ -122,9 +122,7 @@ class GroupAnswers:
     posterior: GroupPosterior
 
     def __call__(self, part: Part) -> Tensor:
-        """[t, b, k] by likelihoods with updated prototypes, the prior, and the classes of the
-        groups.
-        """
+        """[t, b, k] by updated prototypes, the prior, and the classes of the groups."""
         scores = self.updated(part.placed, part.u, part.free, part.log_likelihood)
         assignments = self.slopes.add_to(scores, remainders(part.u)).softmax(-1)
         return self.posterior.apply(assignments)
@@ -199,8 +197,9 @@ class Groups:
 
     @staticmethod
     def of(queries: BatchQueries, prior: Concentrations, *, fixed: bool = False) -> Groups:
-        """The groups of the last search, and what their queries say, in one or two passes over the
-        queries.
+        """The groups of the last search, and what their queries say.
+
+        This takes one or two passes over the queries.
 
         Parameters
         ----------
@@ -244,8 +243,9 @@ class Groups:
         known: Tensor,
         parameters: Parameters,
     ) -> GroupPosterior:
-        """The posterior of the groups' classes; ``known`` [t, k] are the classes with a known
-        query.
+        """The posterior of the groups' classes.
+
+        ``known`` [t, k] are the classes with a known query.
 
         With n_k examples and m_k queries in group k, and ρ = shared_error + 1/(n_k + 1), group k is
         of class j with
@@ -363,8 +363,9 @@ class Fragments:
         largest: Tensor,
         masses: Tensor,
     ) -> Tensor:
-        """[m, g, l] that groups of the classes ``columns`` [m, g] are fragments of the largest
-        groups.
+        """[m, g, l] log-odds that groups are fragments of the largest groups.
+
+        ``columns`` [m, g] are the classes of the groups.
 
         These have the classes ``largest`` [m, l] and ``masses`` [m, l].
         """

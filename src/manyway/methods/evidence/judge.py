@@ -295,8 +295,9 @@ class Scales:
         return group.squares - self.scatter * (1 / group.sizes + 1 / group.counts)
 
     def farthest(self, counts: Tensor) -> Tensor:
-        """[t, k] the excess of single unknown queries near classes of n samples, and a deviation
-        more.
+        """[t, k] the excess of single unknown queries near classes, and a deviation more.
+
+        The classes have n samples.
         """
         variance = (self.noise * (1 + 1 / counts)).square()
         return self.apart + (variance + self._spread).sqrt()
@@ -383,8 +384,9 @@ class _Tests:
         return self._nearest(self.distances, torch.ones_like(self.distances[..., 0]))
 
     def _nearest(self, distances: Tensor, sizes: Tensor) -> NearGroup:
-        """Groups [t, q] near the nearest prototype, from the unbiased distances [t, q, k] of their
-        means.
+        """Groups [t, q] near the nearest prototype.
+
+        It is found from the unbiased distances [t, q, k] of their means.
         """
         squares, nearest = distances.min(-1)
         counts = self.calibration.counts.expand(len(distances), -1).gather(1, nearest)

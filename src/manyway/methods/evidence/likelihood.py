@@ -144,8 +144,9 @@ class Likelihood(ABC):
 
     @abstractmethod
     def pair_distance(self, placed: Tensor) -> Tensor:
-        """[t] the squared distance of two placed queries [t, n, d] that are no copies of each
-        other.
+        """[t] the squared distance of two placed queries that are no copies.
+
+        The queries are [t, n, d].
         """
 
 
@@ -281,15 +282,17 @@ def with_prototypes(calibration: Calibration, offsets: Tensor, counts: Tensor) -
 
 
 def known_classes(known: Tensor, like: Tensor) -> Tensor:
-    """[t, b, k] 1 for the class of a query with a known label [t, b], else 0, as ``like`` [t, b,
-    k].
+    """[t, b, k] 1 for the class of a query with a known label [t, b], else 0.
+
+    It is a tensor as ``like`` [t, b, k].
     """
     return one_hot(known.clamp_min(0), like.shape[-1], like.dtype) * (known >= 0).unsqueeze(-1)
 
 
 def leave_one_out(distances: Tensor, weights: Tensor, masses: Tensor, scatter: Tensor) -> Tensor:
-    """[…, q, k] squared distances to prototypes without the query itself, less the bias of noisy
-    means.
+    """[…, q, k] squared distances to prototypes without the query itself.
+
+    The bias of noisy means is subtracted.
 
     ``weights`` [q, k] is what each query contributes to a prototype and ``masses`` [k] the total,
     support included. Without z, a mean of mass N is N/(N − c) times as far from z.

@@ -39,8 +39,7 @@ class Update(NamedTuple):
 
 
 class Queries(Protocol):
-    """The queries of some tasks, with their assignments to classes, as the search loop updates
-    them.
+    """The queries of some tasks with their assignments, as the search loop updates them.
 
     ``dense.Dense`` and ``blocks.InBlocks`` are the two kinds.
     """

@@ -1,5 +1,4 @@
-"""Scaled tasks, and classes that are known by a vector each, such as the text embedding of their
-name.
+"""Scaled tasks, and classes that are known by a vector, such as an embedding of their name.
 
 Vectors of names and items lie apart, even if one encoder made both. So each kind is centred on its
 own: names on their mean over the classes that have examples, items on the mean of the examples.
@@ -88,9 +87,7 @@ class Names:
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class ScaledTasks:
-    """Tasks with scaled rows, what scales the queries, and the names of the classes, if they have
-    any.
-    """
+    """Tasks with scaled rows, what scales the queries, and the names of classes, if any."""
 
     tasks: Tasks  # where a class lacks examples, all names are further examples
     scaling: Scaling | Representation
@@ -161,8 +158,9 @@ def _without_examples(
     scale: str | None,
     proportions: Tensor | None,
 ) -> Scaling:
-    """The scaling of queries where there is no example: their own curve, and a middle that names
-    help to find.
+    """The scaling of queries where there is no example.
+
+    It is their own curve, and a middle that names help to find.
 
     The curve of ``rcl2`` is used where no query has a negative feature, as it is for examples.
     """
@@ -193,8 +191,9 @@ def log_probability(log_likelihood: Tensor, proportions: Tensor) -> Tensor:
 
 
 def _middle(mean: Tensor, vectors: Tensor, proportions: Tensor | None) -> Tensor:
-    """[t, 1, d] the middle of the items, from the mean [t, 1, d] of the queries of tasks without
-    examples.
+    """[t, 1, d] the middle of the items of tasks without examples.
+
+    It is found from the mean [t, 1, d] of the queries.
 
     Without ``proportions`` it is that of the names. With them, [t, k], it is the mean of the
     queries, less a part of the distance between the names of the classes that occur and all names.
@@ -290,8 +289,9 @@ def _worth(
     vectors: Tensor,
     schedule: Schedule,
 ) -> Tensor:
-    """[t] how many examples a name is worth: half of S/E, where E is its mean squared error as a
-    prototype.
+    """[t] how many examples a name is worth.
+
+    It is half of S/E, where E is its mean squared error as a prototype.
 
     With S the pooled scatter Σ ‖x − x̄_k‖² / (n − K') over the K' classes that have examples,
 

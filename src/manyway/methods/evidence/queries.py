@@ -163,8 +163,9 @@ class BatchQueries(ABC):
 
     @abstractmethod
     def resume(self, updated: Updated, presence: Presence, prior: Concentrations) -> Outcome:
-        """Search on from the present assignments with updated prototypes, in tasks with a known
-        label.
+        """Search on with updated prototypes, in tasks with a known label.
+
+        The search begins with the present assignments.
         """
 
     @abstractmethod

@@ -1,5 +1,6 @@
-"""Every parameter and every constant of evidence, in one place, the constants with the reason for
-their value.
+"""Every parameter and every constant of evidence, in one place.
+
+The constants have the reason for their value.
 
 ``Constants`` of ``manyway.methods.calibration`` has those of the calibration, ``Counting`` of
 ``manyway.core.presence`` those that say which classes occur, ``ScoreConstants`` of
@@ -34,9 +35,7 @@ _AT_MOST = {"anneal_from": 1, "none_unknown": 0.999}
 
 @dataclass(frozen=True, kw_only=True)
 class Schedule(ScoreConstants, Counting, Constants):
-    """The constants of calibration, search and post-processing, and of which classes occur
-    (``Counting``).
-    """
+    """The constants of calibration, search, post-processing and counting (``Counting``)."""
 
     # Proportions are the mean of probabilities to this power. Their error on validation classes is
     # 28.6 %; with the mean of probabilities, which spread doubt over absent classes, it is 30.5,
@@ -144,8 +143,7 @@ class Schedule(ScoreConstants, Counting, Constants):
         return [self.anneal_from ** (1 - step / n_steps) for step in range(n_steps)]
 
     def sharpness(self, masses: Tensor) -> Tensor:
-        """[t] the sharpness of the iterations, given the expected class counts [t, k] after
-        annealing.
+        """[t] the sharpness of the iterations, by the expected counts [t, k] after annealing.
 
         1 where queries agree on few classes, up to 1½ where they do not: then each class has few
         queries, and neighbours of another class mislead more than they help.

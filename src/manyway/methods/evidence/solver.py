@@ -291,8 +291,9 @@ def _fit(proportions: Tensor, part: Part) -> Sums:
 
 
 def place_once(tasks: Tasks, open_set: bool = False) -> LearnedBatch:
-    """What is learned of one batch in memory that is labelled again and again, with more known
-    labels.
+    """What is learned of one batch in memory that is labelled again and again.
+
+    Each time more labels are known.
     """
     parameters = Parameters(open_set=open_set)
     proportions = None

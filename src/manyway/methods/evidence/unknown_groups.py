@@ -77,8 +77,9 @@ def groups_of(similarity: Tensor, rejected: Tensor, alike: float) -> tuple[Tenso
 
 
 def _linked(similarity: Tensor, alike: float) -> Tensor:
-    """[t, r, g] 1 where query r is in group g, else 0, from similarities [t, r, r], by average
-    linkage.
+    """[t, r, g] 1 where query r is in group g, else 0, by average linkage.
+
+    It starts from similarities [t, r, r].
     """
     n_tasks, size, _ = similarity.shape
     member = torch.eye(size, dtype=similarity.dtype, device=similarity.device)

@@ -1,5 +1,6 @@
-"""StatA and MOON: classes that stay near their anchors as far as few queries support them
-(Zanella et al., 2025).
+"""StatA and MOON: classes that stay near their anchors (Zanella et al., 2025).
+
+They stay as near as few queries support them.
 
 StatA has Gaussian classes, MOON von Mises-Fisher ones.
 """
@@ -242,8 +243,9 @@ def moon(
 
 
 def _score(cosines: Tensor, length: Tensor, d: Tensor, largest: float = math.inf) -> Tensor:
-    """[t, q, m] κ μ·x + ½(d−1) ln κ − κ, with the approximate maximum-likelihood κ of a
-    mean resultant length.
+    """[t, q, m] κ μ·x + ½(d−1) ln κ − κ.
+
+    κ is the approximate maximum-likelihood one of a mean resultant length.
     """
     length = length.clamp(*_LENGTHS)
     kappa = ((length * d - length**3) / (1 - length.square())).clamp_max_(largest)

@@ -123,8 +123,9 @@ def _refit(features: Tensor, labels: Tensor, joined: Tensor, start: Fit, c: floa
 def _credible(
     components: Tensor, labels: Tensor, joined: Tensor, n_classes: int, n_per_round: int
 ) -> Tensor:
-    """[t, q] the ``n_per_round`` most credible queries of each pseudo-class among those that
-    have not joined yet.
+    """[t, q] the ``n_per_round`` most credible queries of each pseudo-class.
+
+    Only those count that have not joined yet.
     """
     n_query = joined.shape[1]
     # queries that have joined form an additional class
@@ -152,6 +153,7 @@ def _smallest_of_each_class(values: Tensor, classes: Tensor, n: int) -> Tensor:
 
 def _rotated(features: Tensor) -> Tensor:
     """With more dimensions than samples, coordinates in the space of the samples.
+
     Inner products are the same.
     """
     if features.shape[1] >= features.shape[2]:
@@ -162,6 +164,7 @@ def _rotated(features: Tensor) -> Tensor:
 
 def _principal_components(centred: Tensor, n_components: int) -> Tensor:
     """[t, n, r] the left singular vectors of the largest singular values; zeros beyond the rank.
+
     In double precision.
 
     They are those of a space of a few more dimensions, found by powers of the covariance
@@ -187,8 +190,9 @@ def _principal_components(centred: Tensor, n_components: int) -> Tensor:
 
 
 def _orthonormal(columns: Tensor) -> Tensor:
-    """Columns of the same span [t, d, r], by their inner products;
-    those that depend on others stay small.
+    """Columns of the same span [t, d, r], by their inner products.
+
+    Those that depend on others stay small.
     """
     products = columns.mT @ columns
     ridge = (
