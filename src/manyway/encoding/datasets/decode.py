@@ -82,9 +82,10 @@ def read_picture(
             animated = bool(getattr(file, "is_animated", False)) and file.format != "MPO"
             picture = _eight_bits(turned, file) if turned.mode[0] in "IF" else _on_white(turned)
             wanted = "L" if channels == 1 else "RGB"
-            return picture if picture.mode == wanted else picture.convert(
-                wanted
-            ), FIRST_FRAME if animated else ""
+            if picture.mode != wanted:
+                picture = picture.convert(wanted)
+            note = FIRST_FRAME if animated else ""
+            return picture, note
     except InputError:
         raise
     except Exception as error:  # Pillow's decoders raise exceptions of any type on damaged files

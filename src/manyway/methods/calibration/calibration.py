@@ -177,13 +177,8 @@ class Calibration:
             # A far class says no more than one that is as far as expected.
             bounded = 1 / (1 + lengths / (ratio + errors))
             weights = bounded * (ratio + errors) ** -2
-            ratio = (
-                (excess * weights).sum(
-                    -1,
-                    keepdim=True,
-                )
-                / weights.sum(-1, keepdim=True)
-            ).clamp_min(0)
+            mean_excess = (excess * weights).sum(-1, keepdim=True) / weights.sum(-1, keepdim=True)
+            ratio = mean_excess.clamp_min(0)
         factors = (ratio / (ratio + errors)).clamp_min(_LEAST_TRUST)
         worth = self.counts / factors
         n_features = self.offsets.shape[-1]

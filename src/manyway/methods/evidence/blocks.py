@@ -285,11 +285,7 @@ class BlockUpdate:
         before = Remembered(memory.places[which], memory.values[which])
         slopes.view(-1).index_add_(0, places, self._entry_cost_beyond(before))
         weights = [
-            torch.add(
-                slopes,
-                log_likelihood,
-                alpha=sharpness,
-            ).logsumexp(1)
+            torch.add(slopes, log_likelihood, alpha=sharpness).logsumexp(1)
             for sharpness in self.idle.sharpness
         ]
         return torch.stack(weights, 1)

@@ -68,11 +68,8 @@ class Slopes(NamedTuple):
         Tensor of shape [t, q, k]
             ℓ_qk + φ'(c_k) + entry_cost_k / (1 − u_qk).
         """
-        return torch.addcdiv(
-            scores,
-            self.entry_cost.unsqueeze(1),
-            remainder,
-        ).add_(self.slope.unsqueeze(1))
+        with_entry = torch.addcdiv(scores, self.entry_cost.unsqueeze(1), remainder)
+        return with_entry.add_(self.slope.unsqueeze(1))
 
 
 @dataclass(frozen=True, eq=False)

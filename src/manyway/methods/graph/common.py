@@ -148,9 +148,5 @@ def n_live_features(query: Tensor, vectors: Tensor) -> Tensor:
     """
     lows, highs = zip(extremes(query), extremes(vectors), strict=True)
     width = torch.maximum(*highs) - torch.minimum(*lows)
-    return (
-        (width > _DEAD * width.amax(-1, keepdim=True))
-        .sum(-1, keepdim=True)
-        .clamp_min(1)
-        .to(query.dtype)
-    )
+    live = width > _DEAD * width.amax(-1, keepdim=True)
+    return live.sum(-1, keepdim=True).clamp_min(1).to(query.dtype)
