@@ -45,8 +45,8 @@ features
 tasks
     Number of tasks per experiment. Default: as the suite says.
 only
-    Run only a part of the suite: AXIS=VALUE[,VALUE], e.g.
-    method=paddle,tim or shots=5. May be repeated.
+    Run only a part of the suite: AXIS=VALUE[,VALUE], e.g. method=paddle,tim or shots=5. May be
+    repeated.
 task
     Change the tasks: FIELD=VALUE, e.g. shots=10 or n_query=40. May be repeated.
 jobs

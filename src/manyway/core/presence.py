@@ -306,8 +306,8 @@ def by_presence(presence: Tensor, cost: Tensor, error_rate: float | None) -> lis
     It also says how many cannot be ruled out.
 
     The false discovery rate is an average over batches, so that a list may have more absent classes
-    where it finds much for that, and should have fewer where it finds little. With r =
-    ``error_rate`` and c = ``cost`` [t] it is the n most certain classes that maximise
+    where it finds much for that, and should have fewer where it finds little. With
+    r = ``error_rate`` and c = ``cost`` [t] it is the n most certain classes that maximise
 
         Σ_{k ≤ n} p_k / Σ_k p_k − c (a/r)²,    a = Σ_{k ≤ n} (1 − p_k) / n,
 

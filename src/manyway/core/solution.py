@@ -30,8 +30,8 @@ class Solution:
     Parameters
     ----------
     probabilities : Tensor of shape [t, q, k], or Reading
-        The class probabilities of each query. Each row sums to 1; with ``unknown_groups``, to 1 −
-        ``unknown``. For a pile: what computes them block by block.
+        The class probabilities of each query. Each row sums to 1; with ``unknown_groups``, to
+        1 − ``unknown``. For a pile: what computes them block by block.
     n_iter : Tensor of shape [t], or int
         The number of iterations; a number is that of every task.
     converged : Tensor of shape [t], or bool
@@ -509,9 +509,9 @@ def number_unknown(probabilities: Tensor) -> tuple[Tensor, Tensor]:
 
     Both follow from their probabilities [..., q].
 
-    If the errors of queries were independent, the standard deviation would be (Σ p(1 −
-    p))^½; if they were one and the same, Σ (p(1 − p))^½. It lies between the two: their
-    geometric mean is taken.
+    If the errors of queries were independent, the standard deviation would be (Σ p(1 − p))^½; if
+    they were one and the same, Σ (p(1 − p))^½. It lies between the two: their geometric mean is
+    taken.
 
     >>> [round(float(value), 2) for value in number_unknown(torch.tensor([0.9, 0.5, 0.0]))]
     [1.4, 0.68]

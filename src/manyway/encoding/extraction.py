@@ -245,9 +245,9 @@ def extract(
     features as float16. ``say`` is called with a sentence if the cache cannot be written. For the
     other parameters see ``encode``.
 
-    ``meta`` of the result says where the features come from; ``meta["skipped"]`` lists [name,
-    reason] of the items that were left out, and ``meta["notes"]`` [name, note] of those that were
-    read in an unusual way.
+    ``meta`` of the result says where the features come from; ``meta["skipped"]`` lists
+    [name, reason] of the items that were left out, and ``meta["notes"]`` [name, note] of those that
+    were read in an unusual way.
     """
     output = check_output(output)
     encoder = part_for(encoder, source)

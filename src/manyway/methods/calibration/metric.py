@@ -87,8 +87,8 @@ class Contrasts:
     A class has one fewer of them than samples.
 
     With residuals R, Z'Z = R'R and R = QZ. Per class of n samples, Z = Q'X is a reflection that
-    takes the sum of the class to its first sample, which is dropped: z_j = x_j − u with u = m + (m
-    − x_first)/(√n − 1), where m is the mean.
+    takes the sum of the class to its first sample, which is dropped: z_j = x_j − u with
+    u = m + (m − x_first)/(√n − 1), where m is the mean.
     """
 
     rows: Tensor  # [t, f, d] Z

@@ -1,8 +1,8 @@
 """The parameters of Dirichlet distributions, given the mean logarithms of their samples.
 
-For a class with mean logarithms y_j, the mean log-likelihood of parameters α is ln Γ(A) −
-Σ_j ln Γ(α_j) + Σ_j (α_j − 1) y_j with A = Σ_j α_j. It is concave. Classes are rows, and no
-row depends on another.
+For a class with mean logarithms y_j, the mean log-likelihood of parameters α is
+ln Γ(A) − Σ_j ln Γ(α_j) + Σ_j (α_j − 1) y_j with A = Σ_j α_j. It is concave. Classes are rows, and
+no row depends on another.
 """
 
 import torch

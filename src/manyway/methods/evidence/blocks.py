@@ -1,8 +1,8 @@
 """The queries of one task, read in blocks: the passes of evidence over a pile.
 
-Likelihoods do not change during the search, so two numbers per class are kept between updates: m_k
-= Σ_q u_qk and ln p⁰_k = Σ_q ln(1 − u_qk). The slopes of the prior follow from them, and an update
-reads the queries once:
+Likelihoods do not change during the search, so two numbers per class are kept between updates:
+m_k = Σ_q u_qk and ln p⁰_k = Σ_q ln(1 − u_qk). The slopes of the prior follow from them, and an
+update reads the queries once:
 
     u_qk = softmax_k(s ℓ_qk + slope_k + entry_cost_k / (1 − u_qk)).
 

@@ -35,9 +35,9 @@ Assigned = Callable[[Tensor, Tensor], Tensor]  # log-likelihoods and assignments
 class LikelyAssignments:
     """The n assignments of one large task that matter. The others rest until all are updated again.
 
-    A query has a handful of likely classes among thousands. The weight exp(s ℓ + slope +
-    entry_cost/(1 − u)) of the other classes hardly changes from one update to the next, so that
-    their total per query is kept.
+    A query has a handful of likely classes among thousands. The weight
+    exp(s ℓ + slope + entry_cost/(1 − u)) of the other classes hardly changes from one update to the
+    next, so that their total per query is kept.
 
     ``manyway.methods.evidence.blocks.Idle`` is the same idea for a pile, whose likelihoods are not
     kept: there whole classes rest, so that they need not be computed again. Neither can do the
@@ -114,8 +114,9 @@ class _Assignment(NamedTuple):
 class Dense:
     """Likelihoods and assignments of all tasks, in memory.
 
-    A query may count less than one (``counted``): it is then assigned in part, Σ_k u_qk =
-    counted_q. Queries that are probably unknown hardly enter the counts of classes in this way.
+    A query may count less than one (``counted``): it is then assigned in part,
+    Σ_k u_qk = counted_q. Queries that are probably unknown hardly enter the counts of classes in
+    this way.
     """
 
     log_likelihood: Tensor  # [t, q, k] ℓ

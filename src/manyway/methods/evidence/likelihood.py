@@ -318,7 +318,7 @@ def independent_part(masses: Tensor, correlation: Tensor) -> Tensor:
     """The part of a group's m queries that counts as independent: 1 / (1 + ρ(m − 1)).
 
     A query has variance s around its mean, and the mean of n samples has variance s/n. The mean of
-    m queries then has s/m + s/n, so they count as (s + s/n) / (s/m + s/n) = m / (1 + (m − 1)/(n +
-    1)) queries.
+    m queries then has s/m + s/n, so they count as
+    (s + s/n) / (s/m + s/n) = m / (1 + (m − 1)/(n + 1)) queries.
     """
     return 1 / (1 + correlation * (masses - 1).clamp_min(0))

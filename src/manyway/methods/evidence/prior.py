@@ -9,9 +9,9 @@ A small α favours few classes: before it is seen, a further query is of a class
 queries, or of one that has none, with the odds n_k + α to α. With a large α all labels are equally
 probable.
 
-Under independent assignments u, n_k is a random count. It is 0 with probability p⁰_k = Π_q (1 −
-u_qk), and c_k = m_k/(1 − p⁰_k) on average otherwise, where m_k = Σ_q u_qk. φ(n) = ln Γ(n+α)/Γ(α) is
-convex and φ(0) = 0, so by Jensen's inequality
+Under independent assignments u, n_k is a random count. It is 0 with probability
+p⁰_k = Π_q (1 − u_qk), and c_k = m_k/(1 − p⁰_k) on average otherwise, where m_k = Σ_q u_qk.
+φ(n) = ln Γ(n+α)/Γ(α) is convex and φ(0) = 0, so by Jensen's inequality
 
     E φ(n_k) ≥ (1 − p⁰_k) φ(c_k) ≥ φ(m_k).
 

@@ -5,9 +5,9 @@ The constants have the reason for their value.
 ``Constants`` of ``manyway.methods.calibration`` has those of the calibration, ``Counting`` of
 ``manyway.core.presence`` those that say which classes occur, ``ScoreConstants`` of
 ``manyway.methods.scores`` those of scores; ``schedule=`` reaches all.
-docs/results/evidence-parts.csv has a table of the effect of each (``python -m
-benchmarks.effects``). Limits of memory and time, numbers of steps, how fine a grid is, and what
-keeps arithmetic finite are constants of their modules: twice of them changes no label
+docs/results/evidence-parts.csv has a table of the effect of each
+(``python -m benchmarks.effects``). Limits of memory and time, numbers of steps, how fine a grid is,
+and what keeps arithmetic finite are constants of their modules: twice of them changes no label
 (tests/methods/evidence/test_limits.py).
 """
 

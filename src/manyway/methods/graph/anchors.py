@@ -32,8 +32,8 @@ def stata(
     """Gaussian classes, held at their class vectors by statistical anchors, smoothed over nearest queries.
 
     With class vectors w_k of length one and ŷ = softmax_k(τ x·w_k), each class is a Gaussian with
-    mean μ_k and diagonal variances Σ_k. They start at w_k and Σ⁰_d = (1/|Q|) Σ_qk ŷ_qk (x_qd −
-    w_kd)². Then ``max_iter`` times, and the first step once more at the end:
+    mean μ_k and diagonal variances Σ_k. They start at w_k and Σ⁰_d = (1/|Q|) Σ_qk ŷ_qk
+    (x_qd − w_kd)². Then ``max_iter`` times, and the first step once more at the end:
 
         u_q = softmax_k(ln ŷ_q + ln N(x_q; μ_k, Σ_k) / 50 + (λ/2n) (W u + Wᵀ u)_q),  five times;
         β_k = n_k / (α + n_k),

@@ -1,9 +1,9 @@
 """Glyphs: images of many classes that need no download.
 
-Distorted letters from the font files of matplotlib: Latin and other scripts for training,
-Greek and Coptic for validation, Cyrillic, Armenian and Georgian for testing. The embedded
-features (``manyway.sampling.embedded``) were made of them, by ``python -m
-benchmarks.glyphs`` in the repository.
+Distorted letters from the font files of matplotlib: Latin and other scripts for training, Greek and
+Coptic for validation, Cyrillic, Armenian and Georgian for testing. The embedded features
+(``manyway.sampling.embedded``) were made of them, by ``python -m benchmarks.glyphs`` in the
+repository.
 """
 
 from functools import lru_cache
