@@ -1,5 +1,6 @@
-"""α-AM: label propagation over a graph of centroids,
-support and queries that is trained (Lazarou et al., 2024).
+"""α-AM: label propagation over a graph that is trained (Lazarou et al., 2024).
+
+The graph has centroids, support and queries.
 
 The nodes are K centroids and n samples: the support, then the queries. Centroids choose no
 neighbours, so that no edge joins two of them, and they can be eliminated from the linear system:
@@ -257,8 +258,9 @@ class _NodeDistances(NamedTuple):
         n_pairs = (centres.shape[1] + fixed.samples.shape[1]) ** 2
 
         def total(samples: Tensor, between: Tensor, centres: Tensor) -> Tensor:
-            """[t, 1, 1] the sum over the matrix of all nodes,
-            which has each pair of sample and centroid twice.
+            """[t, 1, 1] the sum over the matrix of all nodes.
+
+            It has each pair of sample and centroid twice.
             """
             return _sum(samples) + 2 * _sum(between) + _sum(centres)
 
@@ -317,8 +319,9 @@ class _Graph(NamedTuple):
         )
 
     def pull_back(self, slopes: Tensor, trained: _TrainedGraph, fixed: _Fixed) -> _TrainedGraph:
-        """The gradient in all that is trained, from the derivatives in the
-        propagated labels [t, n, k].
+        """The gradient in all that is trained.
+
+        It follows from the derivatives in the propagated labels [t, n, k].
         """
         n_classes = slopes.shape[-1]
         of_rows, of_back = self._normalised_slopes(slopes, fixed.alpha)
@@ -336,8 +339,9 @@ class _Graph(NamedTuple):
         )
 
     def _normalised_slopes(self, slopes: Tensor, alpha: float) -> tuple[Tensor, Tensor]:
-        """Derivatives in W: the rows of the samples [t, n, k + n], those of the centroids,
-        transposed [t, n, k].
+        """Derivatives in W, of the samples and of the centroids.
+
+        The rows of the samples are [t, n, k + n], those of the centroids, transposed, [t, n, k].
         """
         n_classes = slopes.shape[-1]
         adjoint = self.system.solve(slopes, adjoint=True) * alpha
@@ -361,8 +365,9 @@ class _Graph(NamedTuple):
         return of_rows, of_back
 
     def _centre_slopes(self, of_scaled: Tensor, centres: Tensor, fixed: _Fixed) -> Tensor:
-        """[t, k, d] derivatives in the centroids,
-        from those in the scaled distances [t, n, k + n].
+        """[t, k, d] derivatives in the centroids, from those in the distances.
+
+        Those are in the scaled distances [t, n, k + n].
         """
         found = self.distances
         of_deviation = -(of_scaled * self.scaled).sum((1, 2), keepdim=True) / found.deviation
