@@ -1,5 +1,6 @@
-"""The command ``manyway``, also as ``python -m manyway``:
-an interruption while it starts is quiet too.
+"""The command ``manyway``, also as ``python -m manyway``.
+
+An interruption while it starts is quiet too.
 """
 
 import atexit

@@ -1,5 +1,6 @@
-"""The error for input that the user must correct:
-one sentence that says what, where, and what to do; and a warning.
+"""The error for input that the user must correct, and a warning.
+
+The error is one sentence that says what, where, and what to do.
 """
 
 import difflib
@@ -34,8 +35,9 @@ class InputError(ValueError):
 
 
 class InputTypeError(InputError, TypeError):
-    """Input of a kind that Python, and scikit-learn with it, calls a TypeError:
-    a parameter that there is not.
+    """Input of a kind that Python, and scikit-learn with it, calls a TypeError.
+
+    A parameter that does not exist is one.
     """
 
 
@@ -118,8 +120,9 @@ def is_installed(module: str) -> bool:
 
 
 def install(extra: str) -> str:
-    """The command that installs an extra in the way in which this program was installed, and
-    leaves torch as it is.
+    """The command that installs an extra and leaves torch as it is.
+
+    It does so in the way in which this program was installed.
     """
     from importlib.metadata import PackageNotFoundError, distribution, version
     from urllib.parse import urlsplit

@@ -9,7 +9,7 @@ from problems import make_tasks as make_tasks_of
 
 from manyway import FeatureSet, Tasks, TaskSpec, sample_tasks, solve
 from manyway.core import random as draws
-from manyway.core.kernels import fused, halves, rows, subset, tensor_cores, two_blocks
+from manyway.core.kernels import fused, halves, rows, subset, tensor_cores, two_blocks, without_tensor_cores
 from manyway.core.ops import class_moments, class_sums, prototypes, unit
 from manyway.core.tasks import mapped
 from manyway.core.transforms import transform
@@ -406,6 +406,14 @@ def test_tensor_cores_leave_torchs_setting_as_it_was():
     with pytest.raises(ZeroDivisionError), tensor_cores(OnTheGPU()):
         _ = 1 / 0
     assert products.fp32_precision == before
+
+
+def test_a_part_of_what_tensor_cores_do_can_be_left_to_float32():
+    products = torch.backends.cuda.matmul
+    with tensor_cores(OnTheGPU()):
+        with without_tensor_cores(OnTheGPU()):
+            assert products.fp32_precision == "ieee"
+        assert products.fp32_precision == "tf32"
 
 
 def test_tensor_cores_are_not_used_on_a_cpu_nor_with_plain_code(monkeypatch):

@@ -1,5 +1,6 @@
-"""Experiments as data: suites in TOML, results in JSON, tables,
-plots and a report made from stored results only.
+"""Experiments as data, and what is made from their stored results.
+
+Suites are in TOML, results in JSON; tables, plots and a report are made from stored results only.
 """
 
 import lazy_loader

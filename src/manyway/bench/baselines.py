@@ -1,5 +1,6 @@
-"""Classifiers of scikit-learn that suites compare with. They are no methods:
-nothing but a suite uses them.
+"""Classifiers of scikit-learn that suites compare with.
+
+They are no methods: nothing but a suite uses them.
 """
 
 from __future__ import annotations
@@ -43,8 +44,9 @@ def logistic(tasks: core.Tasks) -> Any:
 
 
 def lda(tasks: core.Tasks) -> Any:
-    """Linear discriminant analysis with equal priors;
-    the nearest class mean where no class has two examples.
+    """Linear discriminant analysis with equal priors.
+
+    The nearest class mean where no class has two examples.
     """
     from sklearn.discriminant_analysis import LinearDiscriminantAnalysis
 
@@ -54,8 +56,7 @@ def lda(tasks: core.Tasks) -> Any:
 
 
 def logistic_cv(tasks: core.Tasks) -> Any:
-    """Logistic regression on rows of unit length,
-    its penalty chosen by cross-validation of the examples.
+    """Logistic regression on rows of unit length, its penalty chosen by cross-validation.
 
     Without two examples of each class there is nothing to choose by, and
     the penalty is the middle one.
@@ -79,8 +80,9 @@ def logistic_cv(tasks: core.Tasks) -> Any:
 
 
 class ShrunkLDA:
-    """Linear discriminant analysis of rows of unit length:
-    one covariance, shrunk by Ledoit and Wolf's rule.
+    """Linear discriminant analysis of rows of unit length.
+
+    It has one covariance, shrunk by Ledoit and Wolf's rule.
 
     scikit-learn's own class shrinks the covariance of each class by itself, which says nothing with
     a few examples of each; here that of all examples around their class means is shrunk.
@@ -112,8 +114,9 @@ class ShrunkLDA:
 
 
 def lda_shrunk(tasks: core.Tasks) -> Any:
-    """Linear discriminant analysis with a shrunk covariance;
-    the nearest class mean where no class has two examples.
+    """Linear discriminant analysis with a shrunk covariance.
+
+    The nearest class mean where no class has two examples.
     """
     if tasks.n_support == tasks.n_classes:
         return centroid(tasks)

@@ -48,8 +48,9 @@ def find_features(key: str, data: Path | None) -> FeatureSet:
 
 
 def find_strangers(key: str, data: Path | None) -> FeatureSet:
-    """The feature set of a key, for unknown queries:
-    rows of a file without labels are of one class each.
+    """The feature set of a key, for unknown queries.
+
+    Rows of a file without labels are of one class each.
     """
     found = None if key in _EMBEDDED or ":" in key else _found(data_folder(data), key)
     if found is None:
@@ -69,7 +70,8 @@ def _half(features: FeatureSet, parity: int) -> FeatureSet:
 
 
 def data_folder(data: Path | None) -> Path | None:
-    """The given folder, else the folder that MANYWAY_DATA names, else ./data;
+    """The given folder, else the folder that MANYWAY_DATA names, else ./data.
+
     None if that does not exist.
     """
     folder = data_root(data)

@@ -66,8 +66,9 @@ class SuiteChanges:
 
     @property
     def override(self) -> str | None:
-        """What results call the feature file: its name without the suffix,
-        in characters safe in a file name.
+        """What results call the feature file.
+
+        It is the file's name without the suffix, in characters safe in a file name.
         """
         if self.features is None:
             return None
@@ -75,8 +76,9 @@ class SuiteChanges:
 
 
 def make_jobs(suite: Suite, wishes: SuiteChanges) -> tuple[list[Job], list[str]]:
-    """The suite's experiments on their features, each once, with the wishes applied;
-    and skipped tasks, in words.
+    """The suite's experiments on their features, and the tasks that are skipped.
+
+    Each experiment is there once, with the wishes applied. Skipped tasks are told in words.
 
     Experiments of a block with ``skip_impossible`` are skipped where the feature set has too
     few classes or samples.
@@ -140,8 +142,9 @@ class _Choice:
             self.jobs.setdefault(key, Job(key, experiment, features))
 
     def _is_wanted(self, experiment: Experiment) -> bool:
-        """Whether ``only`` keeps it. An axis that it does not have is a parameter of another
-        method: nothing is said about it.
+        """Whether ``only`` keeps it.
+
+        An axis that it does not have is a parameter of another method: nothing is said about it.
         """
         wanted = True
         axes = experiment.axes

@@ -104,8 +104,7 @@ class TableSpec(Strict):
 
 
 class Plot(Strict):
-    """Curves: y against the axis x, one line per value of ``lines``,
-    one panel per combination of ``panels``.
+    """Curves: y against the axis x, a line per value of ``lines``, a panel per ``panels``.
 
     ``y`` is a metric (with its interval), ``criterion`` (of a trace, whose x is ``seconds`` or
     ``steps``) or ``best``: the value of the axis ``of`` at which accuracy is highest.

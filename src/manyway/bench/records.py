@@ -52,8 +52,9 @@ class Stored(Strict):
     what: ClassVar[str]
 
     def to_json(self) -> str:
-        """JSON with a checksum: one line per field,
-        so that it is short and readable with a pager.
+        """JSON with a checksum.
+
+        It has one line per field, so that it is short and readable with a pager.
         """
         data = {"format": FORMAT, **plain_values(self.model_dump())}
         lines = (
@@ -156,8 +157,9 @@ class Features(Strict):
 
 
 class Outcome(Strict):
-    """Correct answers and metrics, one value per task;
-    of a trace, one value per number of iterations.
+    """Correct answers and metrics, one value per task.
+
+    Of a trace, one value per number of iterations.
     """
 
     n_query: int
@@ -207,8 +209,9 @@ class Record(Request, Stored):
 
     @property
     def old(self) -> str:
-        """Why this is not what the present code would give:
-        another version of the method made it; '' if none did.
+        """Why this is not what the present code would give.
+
+        Another version of the method made it; '' if none did.
 
         Such results are shown with a mark and never used again.
         """
@@ -237,14 +240,13 @@ class Record(Request, Stored):
         return ["accuracy", *self.outcome.metrics]
 
     def has(self, name: str) -> bool:
-        """Whether it is of ordinary tasks (not a trace) and has a metric such as
-        ``n_present.within``.
-        """
+        """Whether it has a metric such as ``n_present.within``, and is not a trace."""
         return self.trace is None and find_summary(name)[0].name in self.metrics
 
     def value(self, name: str = "accuracy") -> Interval:
-        """A metric over all tasks, with its 95 % interval:
-        ``accuracy``, ``calibration``, ``n_present.within``, …
+        """A metric over all tasks, with its 95 % interval.
+
+        Metrics are ``accuracy``, ``calibration``, ``n_present.within``, …
         """
         metric, summary = find_summary(name)
         if metric.name not in self.metrics:
@@ -260,16 +262,18 @@ class Record(Request, Stored):
 
     @property
     def n_query(self) -> Count:
-        """The number of known queries that accuracy counts:
-        one number, or one per task where tasks differ.
+        """The number of known queries that accuracy counts.
+
+        One number, or one per task where tasks differ.
         """
         found = self.outcome.metrics.get("n_query")
         return self.outcome.n_query if found is None else np.asarray(found)
 
     @property
     def axes(self) -> dict[str, Any]:
-        """Its place on every axis: method, version, features, scorer,
-        the fields of the task and the parameters.
+        """Its place on every axis.
+
+        Axes are method, version, features, scorer, the fields of the task and the parameters.
         """
         own = {
             "method": self.method,
@@ -378,8 +382,9 @@ class Partial(Stored):
 
 
 class StoreError(InputError):
-    """The folder of results cannot be written. The run stops;
-    other errors only fail one experiment.
+    """The folder of results cannot be written.
+
+    The run stops; other errors only fail one experiment.
     """
 
 
@@ -478,8 +483,9 @@ class Store:
         raise InputError(f"There are no results of '{name}' in {self.folder}; {hint}")
 
     def sweep(self, older_than: float = 600) -> None:
-        """Remove what a killed process had begun to write;
-        younger files may belong to one that is at work.
+        """Remove what a killed process had begun to write.
+
+        Younger files may belong to one that is at work.
         """
         for folder in ("records", "partial", "plans"):
             for path in (self.folder / folder).glob(".*"):
@@ -500,8 +506,9 @@ def digest(data: Any) -> str:
 
 
 def plain_values(value: Any) -> Any:
-    """The value with tuples as lists and whole floats as integers,
-    so that equal requests have equal text.
+    """The value with tuples as lists and whole floats as integers.
+
+    So equal requests have equal text.
     """
     if isinstance(value, Mapping):
         return {str(key): plain_values(item) for key, item in value.items()}

@@ -88,9 +88,7 @@ class Workers(NamedTuple):
 
 @contextmanager
 def _open_pool(device: str | None, n_jobs: int, dask: str | None) -> Iterator[Workers]:
-    """The workers of a Dask cluster, several processes, or this process,
-    one block after the other.
-    """
+    """Workers of a Dask cluster, several processes, or this process, block after block."""
     if dask is not None:
         with connect(dask) as client:
             yield _on_dask(client)
@@ -132,6 +130,7 @@ def _in_processes(submit: Callable[..., Future[Solved]], n_jobs: int, folder: Pa
 
 def _on_dask(client: Any) -> Workers:
     """Workers, each thread of which solves one block at a time.
+
     A block whose worker dies is run again on another.
     """
     for worker, theirs in client.run(lambda: manyway.__version__).items():
@@ -321,8 +320,9 @@ def solve_block(
     device: str | None,
     threads: int,
 ) -> Solved:
-    """Tasks first..first+count-1 of an experiment on features, or on those of a file;
-    in whatever process.
+    """Tasks first..first+count-1 of an experiment on features, or on those of a file.
+
+    Any process may do it.
     """
     torch.set_num_threads(threads)
     found = _on_device(features, device)
@@ -340,8 +340,9 @@ def _kind(device: str | None) -> str:
 
 
 def _left_over(job: Job, store: Store, kind: str) -> Partial:
-    """What an earlier run left of this job, if it was cut into the same chunks on such a
-    device; else nothing.
+    """What an earlier run left of this job; nothing if it cannot be used.
+
+    It can be used if it was cut into the same chunks on such a device.
     """
     chunk = chunk_size(job.experiment.solver, job.features, job.experiment.task, kind)
     partial = store.partial(job.key)

@@ -93,8 +93,9 @@ class Trace(Strict):
 
 
 class Learning(Strict):
-    """How to learn the parameters of UNEM; the defaults are the authors',
-    but for the loss and the transform.
+    """How to learn the parameters of UNEM.
+
+    The defaults are the authors', but for the loss and the transform.
     """
 
     layers: PositiveInt = 10
@@ -145,8 +146,9 @@ class Experiment:
 
 
 class TaskAxes(Strict):
-    """Fields of TaskSpec, each a list of values to combine;
-    one that is not given has the default of TaskSpec.
+    """Fields of TaskSpec, each a list of values to combine.
+
+    One that is not given has the default of TaskSpec.
     """
 
     shots: OneOrMore[Annotated[Any, _count(0, "given")]] = ()
@@ -164,8 +166,9 @@ class TaskAxes(Strict):
     reviewer: OneOrMore[Reviewer] = ()
 
     def points(self, n_classes: Callable[[], int] | None) -> Iterator[TaskSpec]:
-        """Every combination; ``n_classes`` is called where a field depends on
-        the number of classes.
+        """Every combination.
+
+        ``n_classes`` is called where a field depends on the number of classes.
         """
         for point in _product(
             {name: getattr(self, name) for name in type(self).model_fields if getattr(self, name)}
@@ -267,8 +270,9 @@ class Block(Strict):
                         yield Experiment(*what, self._metrics(task, scorer), learn, scorer)
 
     def _metrics(self, task: TaskSpec, scorer: str | None) -> tuple[str, ...]:
-        """The metrics of an experiment: a scorer has no probabilities, and
-        accuracy may need the number of queries.
+        """The metrics of an experiment.
+
+        A scorer has no probabilities, and accuracy may need the number of queries.
         """
         names = [
             name for name in self.metrics if scorer is None or not METRICS[name].of_probability
@@ -301,9 +305,7 @@ class _SuiteFile(Presentation):
 
     @model_validator(mode="after")
     def _can_be_shown(self) -> _SuiteFile:
-        """Refuse tables and plots that name an axis which no experiment has,
-        or a metric that none measures.
-        """
+        """Refuse tables and plots of an axis or a metric that no experiment has."""
         known = set().union(*(block.axes for block in self.experiments))
         measured = {"accuracy", *(metric for block in self.experiments for metric in block.metrics)}
         shown: dict[str, Sequence[TableSpec | Plot]] = {"tables": self.tables, "plots": self.plots}
@@ -346,8 +348,9 @@ def suite_names() -> list[str]:
 
 
 def suite_titles() -> dict[str, str]:
-    """The suites that come with the package, with their titles;
-    their experiments are not looked at.
+    """The suites that come with the package, with their titles.
+
+    Their experiments are not looked at.
     """
     return {name: str(tomllib.loads(_shipped(name))["title"]) for name in suite_names()}
 
@@ -408,7 +411,8 @@ def parse_suite(text: str, name: str, where: str) -> Suite:
 
 
 def check_experiment_params(method: str, params: Mapping[str, Any], where: str) -> None:
-    """Refuse parameters that the method does not have, or with values that it cannot use;
+    """Refuse parameters that the method does not have, or with values that it cannot use.
+
     ``where`` names the place.
     """
     per_query = {name: value["per_query"] for name, value in params.items() if _is_per_query(value)}
@@ -430,8 +434,9 @@ def _shipped(name: str) -> str:
 
 
 def _axis(value: Any) -> list[Any]:
-    """What is swept: a list, or ``{ per_query = [...] }`` for multiples of n_query;
-    empty if it is neither.
+    """What is swept: a list, or ``{ per_query = [...] }`` for multiples of n_query.
+
+    Empty if it is neither.
     """
     if _is_per_query(value) and isinstance(value["per_query"], list):
         return [{"per_query": factor} for factor in value["per_query"]]

@@ -1,5 +1,4 @@
-"""Convergence of a solver on one task: the movement of its prototypes and its
-accuracy against time.
+"""Convergence of a solver on one task: movement of its prototypes and accuracy, against time.
 
 Solvers are pure functions without a hook inside their loop. The solver is therefore run with a
 budget of 2, 3, 4, … iterations, each time from the start, and each run is timed. The criterion of
@@ -25,8 +24,9 @@ _LONG = 0.3  # seconds from which one timing is enough, and budgets go up in lar
 
 
 def follow(features: FeatureSet, experiment: Experiment) -> Outcome:
-    """Steps, seconds, criterion and correct answers of task 0,
-    until the criterion is below its threshold.
+    """Steps, seconds, criterion and correct answers of task 0.
+
+    It ends when the criterion is below its threshold.
     """
     followed = _Followed(features, experiment)
     threads = torch.get_num_threads()
@@ -76,8 +76,9 @@ class _Followed:
         self.points: dict[int, _Point] = {}  # by the number of steps
 
     def to_the_threshold(self) -> int | None:
-        """Raise the budget until the criterion is below its threshold;
-        the first such number of steps, if there is one.
+        """Raise the budget until the criterion is below its threshold.
+
+        Returns the first such number of steps, if there is one.
         """
         self._solve(1)  # the first call of a process also loads code
         last = 1
@@ -133,8 +134,9 @@ class _Followed:
 
 
 def _next(steps: int, seconds: float) -> int:
-    """The next budget: a fifth more, which is even on a logarithmic axis;
-    twice as much once a run takes long.
+    """The next budget: a fifth more, which is even on a logarithmic axis.
+
+    Twice as much once a run takes long.
 
     >>> [_next(1, 0.0), _next(10, 0.0), _next(100, 0.0), _next(100, 1.0)]
     [2, 12, 120, 200]

@@ -64,8 +64,9 @@ def check_grid(suite: Suite) -> None:
 
 
 def check_lessons(jobs: Sequence[Job]) -> None:
-    """Refuse tasks that nothing can be learned on, and
-    tasks of several kinds for one method and feature set.
+    """Refuse tasks that nothing can be learned on.
+
+    Tasks of several kinds for one method and feature set are refused too.
     """
     for job in jobs:
         task = job.experiment.task
@@ -90,9 +91,7 @@ def check_lessons(jobs: Sequence[Job]) -> None:
 
 
 def choose(records: Sequence[Record], suite: Suite) -> dict[str, dict[str, dict[str, Any]]]:
-    """The best point of each method on each feature set,
-    under the name of the set that it is meant for.
-    """
+    """The best point of each method on each feature set, named as the set it is meant for."""
     swept = {method: sorted(axes) for block in suite.blocks for method, axes in block.sweep.items()}
     chosen: dict[str, dict[str, dict[str, Any]]] = {}
     for record in records:
@@ -113,9 +112,7 @@ def choose(records: Sequence[Record], suite: Suite) -> dict[str, dict[str, dict[
 def chosen_entry(
     params: Mapping[str, Any], accuracy: float, ci95: float, *origin: str
 ) -> dict[str, Any]:
-    """What the file says about a choice: the parameters, how good they are, and
-    on which features.
-    """
+    """What the file says about a choice: parameters, how good they are, on which features."""
     found = {"params": params, "accuracy": accuracy, "ci95": ci95}
     return found | dict(zip(("validation", "fingerprint"), origin, strict=True))
 
@@ -176,8 +173,9 @@ def _read(path: Path) -> dict[str, Any]:
 
 
 def training_of(job: Job) -> dict[str, Any]:
-    """What the file of parameters says about how they were learned;
-    all that decides what is learned.
+    """What the file of parameters says about how they were learned.
+
+    It is all that decides what is learned.
     """
     asked = job.experiment
     assert asked.learn is not None
@@ -236,8 +234,9 @@ class _LearningState(Stored):
 def learn_job(
     job: Job, results: Path, device: str | None, rerun: bool, progress: Callable[[int], None]
 ) -> tuple[str, dict[str, Any]]:
-    """Learn what a job says, unless its file is there;
-    the feature set it is for, and the entry of what was chosen.
+    """Learn what a job says, unless its file is there.
+
+    Returns the feature set it is for, and the entry of what was chosen.
     """
     target = meant_for(job.experiment.features)
     # Every lesson has a checkpoint of its own.
@@ -312,8 +311,9 @@ def learn(
 
 
 def loss_gradient(tasks: Tasks, values: Tensor, learning: Learning) -> tuple[Tensor, float]:
-    """The loss summed over all queries, and its gradient with respect to the
-    parameters before softplus.
+    """The loss summed over all queries, and its gradient.
+
+    The gradient is with respect to the parameters before softplus.
     """
     assert tasks.query_labels is not None
     problem = prototype_form(transform(tasks, learning.scale), "gram")
@@ -337,7 +337,8 @@ def effective(values: Tensor) -> tuple[Tensor, Tensor, Tensor]:
 
 
 def already_learned(job: Job, path: Path) -> Parameters | None:
-    """The parameters in a file, if this job made it;
+    """The parameters in a file, if this job made it.
+
     None if there is no file, or one of another job.
     """
     found = read_parameters(path) if path.exists() else None

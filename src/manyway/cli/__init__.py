@@ -1,5 +1,6 @@
-"""The command line: one function per command, in the module of its subject;
-heavy libraries are imported inside.
+"""The command line: one function per command, in the module of its subject.
+
+Heavy libraries are imported inside.
 """
 
 import errno

@@ -1,4 +1,5 @@
 """Commands that run experiments and tune methods.
+
 The commands that show their results are in ``show``.
 """
 

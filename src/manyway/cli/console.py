@@ -57,8 +57,9 @@ codecs.register_error("manyway.spell", _spell)
 
 
 def spell(text: str, encoding: str) -> str:
-    """The text in characters that an encoding has;
-    control characters other than tab and newline become ``?``.
+    """The text in characters that an encoding has.
+
+    Control characters other than tab and newline become ``?``.
 
     >>> spell("71.2 ± 0.3", "ascii"), spell("71.2 ± 0.3", "utf-8")
     ('71.2 +/- 0.3', '71.2 ± 0.3')
@@ -67,8 +68,9 @@ def spell(text: str, encoding: str) -> str:
 
 
 def spell_streams() -> None:
-    """Let standard output and standard error spell out what their encoding lacks,
-    also for plain ``print``.
+    """Let standard output and standard error spell out what their encoding lacks.
+
+    This holds for plain ``print`` too.
     """
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
@@ -81,8 +83,9 @@ OPTIONS: ContextVar[Sequence[Any]] = ContextVar("options", default=())  # of the
 
 
 def with_options(sentence: str, options: Iterable[Any]) -> str:
-    """A sentence of the library in the words of a command:
-    parameters in backticks become its options.
+    """A sentence of the library in the words of a command.
+
+    Parameters in backticks become its options.
 
     >>> from types import SimpleNamespace
     >>> flags = {"opts": ["--open-set"], "secondary_opts": ["--closed"]}

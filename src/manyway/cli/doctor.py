@@ -111,8 +111,9 @@ def _part(look: Callable[..., dict[str, Any]], *given: Any) -> dict[str, Any]:
 
 
 def _packages() -> tuple[dict[str, str], dict[str, str]]:
-    """The required packages and those of each extra,
-    as the metadata of the installed package lists them, in words.
+    """The required packages and those of each extra, in words.
+
+    They are those that the metadata of the installed package lists.
     """
     from packaging.requirements import Requirement
 

@@ -1,5 +1,6 @@
-"""What ``label`` and ``review`` read: examples and items,
-or the scores of a classifier. It loads torch.
+"""What ``label`` and ``review`` read: examples and items, or the scores of a classifier.
+
+It loads torch.
 """
 
 import time
@@ -60,8 +61,9 @@ class Inputs:
         columns: files.Options = files.AUTO,
         cached: bool = True,
     ) -> "Inputs":
-        """From the arguments of a command. A single one is a partly labelled table,
-        or the items of named classes.
+        """From the arguments of a command.
+
+        A single one is a partly labelled table, or the items of named classes.
         """
         found = cls(
             support=None if second is None else first,
@@ -114,8 +116,9 @@ class Inputs:
         return self.support, self.query, self.labels, self.class_names
 
     def with_encoder(self) -> "Inputs":
-        """The same with the default encoder if pictures or texts are given and no encoder
-        was named; says which.
+        """The same with the default encoder, if one is needed and none was named; says which.
+
+        Pictures and texts need one.
         """
         _check_sheet(self.columns, self.paths)
         if self.encoder is not None:
@@ -162,8 +165,9 @@ class Inputs:
         return replace(self, encoder=name, texts=texts)
 
     def _sources(self, opening: Callable[..., encoding.Source]) -> dict[str, encoding.Source]:
-        """Class names, examples and items as they are opened;
-        in the items, the text column of the examples counts.
+        """Class names, examples and items as they are opened.
+
+        In the items, the text column of the examples counts.
         """
         sources: dict[str, encoding.Source] = {}
         paths = {"class names": self.class_names, "examples": self.support}
@@ -180,8 +184,9 @@ class Inputs:
         return sources
 
     def _options(self, what: str) -> files.Options:
-        """How to read a table. The labels of examples must be there, and
-        the items help to find their column.
+        """How to read a table.
+
+        The labels of examples must be there, and the items help to find their column.
         """
         if what != "examples" or self.labels is not None:
             return self.columns
@@ -230,9 +235,7 @@ class Inputs:
         return examples, items, named
 
     def describe(self, device: torch.device) -> None:
-        """Say what would be read, with which columns and encoder, and
-        about how long that would take.
-        """
+        """Say what would be read, with which columns and encoder, and about how long it takes."""
         if self.encoder is None:
             started = time.perf_counter()
             examples, items, _ = self.read(device)
@@ -372,9 +375,7 @@ def _check_sheet(columns: files.Options, paths: Iterable[Path | None]) -> None:
 
 
 def _other_languages(sources: Iterable[encoding.Source]) -> tuple[float, str]:
-    """The largest share of texts in a file that are not English, and
-    what to say about all of them.
-    """
+    """The largest share of texts that are not English, and what to say about all."""
     found = [Counter(map(encoding.language, getattr(source, "texts", ()))) for source in sources]
     share = max((1 - each[encoding.ENGLISH] / each.total() for each in found if each), default=0.0)
     seen = sum(found, Counter[str]())

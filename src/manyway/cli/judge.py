@@ -1,5 +1,6 @@
-"""``manyway judge``: whether new labels are better than old ones,
-on items that a person has verified.
+"""``manyway judge``: whether new labels are better than old ones.
+
+It is judged on items that a person has verified.
 """
 
 from __future__ import annotations

@@ -45,8 +45,8 @@ features
 tasks
     Number of tasks per experiment. Default: as the suite says.
 only
-    Run only a part of the suite: AXIS=VALUE[,VALUE], e.g.
-    method=paddle,tim or shots=5. May be repeated.
+    Run only a part of the suite: AXIS=VALUE[,VALUE], e.g. method=paddle,tim or shots=5. May be
+    repeated.
 task
     Change the tasks: FIELD=VALUE, e.g. shots=10 or n_query=40. May be repeated.
 jobs
@@ -206,6 +206,7 @@ def show_all_help(context: typer.Context, wanted: bool) -> None:
 
 def with_formats(text: str) -> str:
     """A text of the help with the formats that are known here.
+
     They are loaded only where help is asked for.
     """
     if "{" not in text:
@@ -245,8 +246,9 @@ def columns_given(given: Mapping[str, Any]) -> Options:
 
 
 def may_replace(path: Path | None, overwrite: bool) -> bool:
-    """Whether an output that the user named may replace a file:
-    by the option, or by an answer on the terminal.
+    """Whether an output that the user named may replace a file.
+
+    By the option, or by an answer on the terminal.
     """
     if overwrite or path is None or not path.is_file() or not sys.stdin.isatty():
         return overwrite

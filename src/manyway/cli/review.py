@@ -421,8 +421,10 @@ def picture_access(data: reviews.ReviewData) -> PictureAccess:
 
 
 def _letter(name: str) -> bytes:
-    """A drawing of an embedded letter, dark on light, as a file; its name holds its row among the
-    features."""
+    """A drawing of an embedded letter, dark on light, as a file.
+
+    Its name holds its row among the features.
+    """
     letter, index = divmod(int(Path(name).stem), training.SAMPLES)
     with _drawing:
         # Most letters are examples only.

@@ -246,8 +246,9 @@ def _view(name: str | None, results: Path) -> show.View:
 
 
 def _plans(results: Path, names: Sequence[str] = ()) -> tuple[bench.Store, list[bench.Plan]]:
-    """A folder of results, and its plans of these names, or all of them, the latest last;
-    there must be one.
+    """A folder of results, and its plans of these names, or all of them, the latest last.
+
+    There must be one.
     """
     store = bench.Store(results)
     plans = [store.plan(name) for name in names] if names else store.plans()

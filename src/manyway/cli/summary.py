@@ -19,8 +19,9 @@ _AS_IT_IS = 0.9  # scores that are sharpened less than this stay about as they a
 
 
 def print_summary(summary: labelling.Summary, at_least: float | None = None) -> None:
-    """Print which classes are present, in which proportions,
-    how certain the labels are, and what was learned.
+    """Print which classes are present, in which proportions, and how certain labels are.
+
+    What was learned is printed too.
     """
     n_found = sum(found.items > 0 for found in summary.present)
     line = f"{n_found} of {summary.n_classes} classes found in {_items(summary.n_items)}"
@@ -80,8 +81,9 @@ def summary_json(summary: labelling.Summary, rows: Sequence[labelling.Row]) -> s
 
 
 def _table(summary: labelling.Summary) -> Table:
-    """A row per class. A method that does not estimate what occurs has no
-    probabilities to speak of.
+    """A row per class.
+
+    A method that does not estimate what occurs has no probabilities to speak of.
     """
     table = Table(box=None)
     table.add_column("class")
@@ -113,9 +115,7 @@ def _bar(found: labelling.ClassSummary) -> str:
 
 
 def _listed(summary: labelling.Summary) -> str:
-    """A sentence about the list of classes that occur, those that may, and
-    those that more items would show.
-    """
+    """A sentence about the classes that occur, that may, and that more items would show."""
     count = Counter(found.verdict for found in summary.present)
     number = count["present"]
     more = count["possible"]
@@ -194,9 +194,7 @@ def _sharpness(temperature: float) -> str:
 
 
 def _learned(found: labelling.Summary, at_least: float | None) -> list[str]:
-    """Sentences about what the batch and labelled items taught, and
-    about answers of other ranks.
-    """
+    """Sentences about what the batch and labelled items taught, and answers of other ranks."""
     lines = []
     temperature = found.learned.get("temperature")
     if temperature is not None:

@@ -1,5 +1,4 @@
-"""What every method uses: tasks, solutions, checks of input,
-numerical building blocks, GPU kernels.
+"""What every method uses: tasks, solutions, checks, numerical building blocks, GPU kernels.
 
 Other rooms import from here; ``__init__.pyi`` lists the names and where they live. Each is imported
 on first use, so that checking a file does not wait for torch.

@@ -1,5 +1,6 @@
-"""Balanced pairwise affinities (BPA): a new feature of each item of a task,
-how well it matches every other item.
+"""Balanced pairwise affinities (BPA): how well each item of a task matches every other.
+
+They are the new features of the item.
 """
 
 import torch

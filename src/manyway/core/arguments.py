@@ -1,4 +1,5 @@
 """Whether arguments are of the types that a signature says; one sentence where they are not.
+
 It loads no torch.
 """
 
@@ -29,8 +30,9 @@ _WORDS = {
 
 
 def checks_arguments(function: Callable[P, R]) -> Callable[P, R]:
-    """Let a public function refuse arguments of the wrong type with one sentence,
-    before it does anything.
+    """Let a public function refuse arguments of the wrong type with one sentence.
+
+    It does so before it does anything else.
 
     >>> @checks_arguments
     ... def double(number: int) -> int:
@@ -79,8 +81,9 @@ def _hints(function: Callable[..., Any]) -> dict[str, Any]:
 
 
 def annotations_of(function: Callable[..., Any]) -> dict[str, Any]:
-    """The types of the parameters of a function, from its signature;
-    one that cannot be resolved is Any.
+    """The types of the parameters of a function, from its signature.
+
+    One that cannot be resolved is Any.
     """
     found: dict[str, Any] = {}
     for name, parameter in inspect.signature(function).parameters.items():
@@ -111,8 +114,9 @@ def shown(value: Any) -> str:
 
 
 def fits(value: Any, annotation: Any) -> bool:
-    """Whether a value is of the annotated type;
-    an annotation that is not understood fits everything.
+    """Whether a value is of the annotated type.
+
+    An annotation that is not understood fits everything.
     """
     origin = get_origin(annotation)
     if annotation is Any:

@@ -105,8 +105,9 @@ class Pile:
 
     @staticmethod
     def of(spread: Spread, like: Tensor, progress: Callable[[int], None] | None = None) -> Pile:
-        """Count the queries, in a first pass; ``like`` [n, d] has the wanted
-        precision and device.
+        """Count the queries, in a first pass.
+
+        ``like`` [n, d] has the wanted precision and device.
         """
         found, _ = spread(_count, None)
         if found is None or not sum(found.values[0].flatten().tolist()):
@@ -135,8 +136,9 @@ class Pile:
         return replace(self, changes=(*self.changes, change))
 
     def each(self, work: Work, memories: Sequence[Any] | None = None) -> tuple[Any, list[Any]]:
-        """Do the work on the changed rows [1, b, d] of every block;
-        the sum, and what to remember of each block.
+        """Do the work on the changed rows [1, b, d] of every block.
+
+        Returns the sum, and what to remember of each block.
         """
         found = self.spread(partial(_changed, self.changes, self.like, work), memories)
         if self.progress is not None:
@@ -163,8 +165,9 @@ def _count(block: Tensor, memory: Any) -> tuple[Joined, None]:
 
 
 def in_turn(blocks: Blocks, device: torch.device) -> Spread:
-    """Block after block on one machine. On a GPU the blocks stay there if they take less than
-    half of what is free.
+    """Block after block on one machine.
+
+    On a GPU the blocks stay there if they take less than half of what is free.
     """
     room = torch.cuda.mem_get_info(device)[0] // 2 if device.type == "cuda" else 0
     kept: list[Tensor] = []
@@ -241,8 +244,9 @@ class TopK(NamedTuple):
 
 
 def shares(power: float, part: Answered) -> Sums:
-    """The work that counts the queries of each class [t, k]:
-    Σ_q p_qk^a Σ_j p_qj / Σ_j p_qj^a with the power a.
+    """The work that counts the queries of each class [t, k].
+
+    With the power a the count is Σ_q p_qk^a Σ_j p_qj / Σ_j p_qj^a.
     """
     sharp = part.probabilities**power
     of_each = part.probabilities.sum(-1, keepdim=True) / sharp.sum(-1, keepdim=True).clamp_min(

@@ -1,5 +1,6 @@
-"""Data that people or earlier runs wrote, as models of pydantic:
-what is wrong is one sentence that says where.
+"""Data that people or earlier runs wrote, as models of pydantic.
+
+What is wrong is one sentence that says where.
 """
 
 import re

@@ -1,5 +1,6 @@
-"""The blocks of a large task on a Dask cluster:
-the work goes to the queries, and only sums come back.
+"""The blocks of a large task on a Dask cluster.
+
+The work goes to the queries, and only sums come back.
 """
 
 import asyncio

@@ -54,9 +54,7 @@ def class_sums(tasks: Tasks, centre: Tensor | None = None) -> tuple[Tensor, Tens
 
 
 def class_moments(tasks: Tasks) -> tuple[Tensor, Tensor, Tensor]:
-    """``class_sums``, and the sum of the squared lengths of the support
-    features of each class [t, k].
-    """
+    """``class_sums``, and the sum of squared lengths of the support of each class [t, k]."""
     sums, counts = class_sums(tasks)
     if tasks.centre is not None:  # unit length
         return sums, counts, counts
@@ -71,8 +69,9 @@ def _centred(sums: Tensor, counts: Tensor, centre: Tensor | None) -> Tensor:
 
 
 def all_running(n_tasks: int, max_iter: int, device: torch.device) -> tuple[Tensor, Tensor, Tensor]:
-    """Before an iteration from which tasks drop out:
-    those that run, and of each n_iter and whether it converged [t].
+    """The state before an iteration from which tasks drop out.
+
+    It says which tasks run, and of each n_iter and whether it converged [t].
 
     >>> all_running(2, 50, torch.device("cpu"))
     (tensor([0, 1]), tensor([50, 50]), tensor([False, False]))
@@ -88,9 +87,7 @@ def prototypes(tasks: Tasks) -> Tensor:
 
 
 def count_labels(labels: Tensor, n_classes: int, weights: Tensor | None = None) -> Tensor:
-    """[t, k] how many of the labels [t, s] are of each class,
-    or the sum of their weights [t, s].
-    """
+    """[t, k] how many of the labels [t, s] are of each class, or the sum of weights [t, s]."""
     if weights is None:
         weights = torch.ones_like(labels)
     return weights.new_zeros(len(labels), n_classes).scatter_add_(1, labels, weights)
@@ -113,8 +110,9 @@ def cross_products(samples: Tensor, others: Tensor) -> Tensor:
 
 
 def dot_scores(samples: Tensor, centres: Tensor) -> Tensor:
-    """[t, q, k] = −½‖z_q − w_k‖² + ½‖z_q‖²: distances up to a constant per query,
-    which a softmax over k ignores.
+    """[t, q, k] = −½‖z_q − w_k‖² + ½‖z_q‖².
+
+    These are distances up to a constant per query, which a softmax over k ignores.
     """
     half_norms = centres.square().sum(-1).mul_(0.5).unsqueeze(-2)
     if samples.is_cuda:
@@ -160,8 +158,9 @@ def unit(features: Tensor) -> Tensor:
 
 
 def column_sums(values: Tensor) -> Tensor:
-    """[t, k] = Σ_n values [t, n, k], as a product with ones:
-    on a CPU ``sum`` takes two to four times as long.
+    """[t, k] = Σ_n values [t, n, k], as a product with ones.
+
+    On a CPU ``sum`` takes two to four times as long.
     """
     return (values.new_ones(1, 1, values.shape[1]).expand(len(values), -1, -1) @ values).squeeze(1)
 
@@ -194,8 +193,9 @@ def simplex_projection(points: Tensor) -> Tensor:
 
 
 def nearest_others(samples: Tensor, n_neighbors: int) -> Tensor:
-    """[t, q, q] the directed graph of nearest neighbours:
-    entry (i, j) is 1 when j is one of the nearest of i.
+    """[t, q, q] the directed graph of nearest neighbours.
+
+    Entry (i, j) is 1 when j is one of the nearest of i.
 
     No sample is its own neighbour. With fewer than ``n_neighbors`` other samples,
     all of them are neighbours.
@@ -218,8 +218,9 @@ def sinkhorn(
     max_iter: int,
     start: Tensor | None = None,
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Find the transport plan diag(a)·exp(scores)·diag(b) with given row and column sums,
-    by Sinkhorn's iteration.
+    """Find a transport plan with given row and column sums, by Sinkhorn's iteration.
+
+    The plan is diag(a)·exp(scores)·diag(b).
 
     A round scales all rows, then all columns; ``max_iter`` limits the rounds. A task is done when
     its row sums are within ``tol``, or within rounding; column sums are exact. Every few rounds the

@@ -31,8 +31,9 @@ _setting = SimpleNamespace(lock=threading.Lock(), users=0, before=1, here=thread
 
 @contextmanager
 def threads_for(numbers: int) -> Iterator[int]:
-    """Let torch use all its threads on large arrays, and one thread on smaller ones;
-    gives the number of threads.
+    """Let torch use all its threads on large arrays, and one thread on smaller ones.
+
+    Gives the number of threads.
 
     ``numbers`` is the size, for one task, of the arrays that the enclosed work goes through again
     and again. A batch of many small tasks counts as small, because its operations shrink while
@@ -73,8 +74,9 @@ def threads_for(numbers: int) -> Iterator[int]:
 
 
 def side_by_side(work: Callable[[S], T], pieces: Iterable[S]) -> list[T]:
-    """Do independent pieces of work in parallel, each in one thread;
-    the results are in the order of the pieces.
+    """Do independent pieces of work in parallel, each in one thread.
+
+    The results are in the order of the pieces.
 
     A single piece is worked on in the calling thread, with torch's own setting.
 

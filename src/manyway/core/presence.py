@@ -1,5 +1,4 @@
-"""Which classes occur: from the answers for the queries to a probability per class, a list, and a
-number.
+"""Which classes occur: from answers for queries to a probability per class, a list, a number.
 
 Two probabilities bound the presence of class k. If the errors of queries are independent, it is
 absent only if each query is of another class: ``independent``. If they are one and the same, it
@@ -12,10 +11,10 @@ among K,
 
 What is left are fragments: a class with many queries loses a few of them to a neighbour that does
 not occur. Their number gives them away. Let m_k be the expected number of queries of class k if it
-occurs. A class that occurs has Beta-binomial(β, β R_k) many of the n queries, where R_k = Σ_{j≠k}
-p_j is the number of the others; the distribution of β follows from the sizes of all other classes,
-weighted by p. A fragment may have any size, with probability ∝ 1/m. Where the size speaks against
-class k, it counts:
+occurs. A class that occurs has Beta-binomial(β, β R_k) many of the n queries, where
+R_k = Σ_{j≠k} p_j is the number of the others; the distribution of β follows from the sizes of all
+other classes, weighted by p. A fragment may have any size, with probability ∝ 1/m. Where the size
+speaks against class k, it counts:
 
     logit p_k ← logit p_k + min(0, ln P(m_k | occurs) − ln P(m_k | fragment)).
 
@@ -33,8 +32,7 @@ and several together say more; but scattered unknown items look like small class
 of the items that is expected to be unknown,
 
     logit p_k ← min(logit independent_k,
-                    logit p_k + u^¼ (0.3 (logit independent_k − logit surest_k) + 0.8 ln (m_k +
-                    ½)/(m + ½) − 2.2)).
+                    logit p_k + u^¼ (0.3 (logit independent_k − logit surest_k) + 0.8 ln (m_k + ½)/(m + ½) − 2.2)).
 
 Bursts and near-copies of items are no new evidence. Where each item has D copies, itself included,
 sizes are divided by D, and so are the log-odds of classes that probably occur, by D^0.3.
@@ -152,11 +150,13 @@ def tally(part: Answered) -> Tally:
 
 
 def effective_number(masses: Tensor) -> Tensor:
-    """[t] e to the entropy of the masses [t, k]: the number of equally large classes that is as
-    diverse.
+    """[t] e to the entropy of the masses [t, k].
+
+    It is the number of equally large classes that is as diverse.
 
     With π_k = m_k / Σ_j m_j it is N = exp(−Σ_k π_k ln π_k). N is 1 where one class has all queries
-    and K where all have as many."""
+    and K where all have as many.
+    """
     total = masses.sum(-1, keepdim=True).clamp_min(torch.finfo(masses.dtype).tiny)
     parts = masses / total
     return torch.xlogy(parts, parts).sum(-1).neg_().exp_()
@@ -203,8 +203,9 @@ def _by_size(
     copies: Tensor,
     constants: Counting,
 ) -> Tensor:
-    """[t, k] presence after the sizes of classes, in doubtful classes, have said whether they are
-    fragments.
+    """[t, k] presence after the sizes of doubtful classes have spoken.
+
+    Sizes say whether classes are fragments.
     """
     doubtful = _is_doubtful(before)
     of_each = copies.double().unsqueeze(-1)
@@ -224,8 +225,9 @@ def _is_doubtful(presence: Tensor) -> Tensor:
 
 
 def _cautious(odds: Tensor, beside: Tensor, constants: Counting) -> Tensor:
-    """[t, k] log-odds, lower for groups that are small ``beside`` the largest and for little
-    evidence.
+    """[t, k] log-odds, lower where little is known and for small groups.
+
+    Groups are small ``beside`` the largest.
     """
     believed = constants.presence_believed * odds + constants.presence_beside * beside
     return torch.minimum(odds, believed + constants.presence_offset)
@@ -238,8 +240,9 @@ def _open_part(unknown: Tensor, masses: Tensor, constants: Counting) -> Tensor:
 
 
 def _by_claims(by_batch: Tensor, beside: Tensor, doubt: Tensor, constants: Counting) -> Tensor:
-    """[t, k] the presence of classes that a classifier names, of the others that by the batch [t,
-    k].
+    """[t, k] the presence of classes that a classifier names.
+
+    The others have that by the batch [t, k].
 
     Where there is a classifier, some class occurs: n_present is at least 1.
     """
@@ -298,12 +301,13 @@ class ByPresence(NamedTuple):
 
 
 def by_presence(presence: Tensor, cost: Tensor, error_rate: float | None) -> list[ByPresence]:
-    """Of each task [t, k]: its classes by presence, how many can be listed, and how many cannot be
-    ruled out.
+    """The classes of each task [t, k] by presence, and how many of them can be listed.
+
+    It also says how many cannot be ruled out.
 
     The false discovery rate is an average over batches, so that a list may have more absent classes
-    where it finds much for that, and should have fewer where it finds little. With r =
-    ``error_rate`` and c = ``cost`` [t] it is the n most certain classes that maximise
+    where it finds much for that, and should have fewer where it finds little. With
+    r = ``error_rate`` and c = ``cost`` [t] it is the n most certain classes that maximise
 
         Σ_{k ≤ n} p_k / Σ_k p_k − c (a/r)²,    a = Σ_{k ≤ n} (1 − p_k) / n,
 
@@ -333,8 +337,9 @@ def by_presence(presence: Tensor, cost: Tensor, error_rate: float | None) -> lis
 
 
 def expected_number(presence: Tensor, masses: Tensor, n_query: int) -> Tensor:
-    """[t] Σ_k p_k, and at least the expected number of classes of a single query, on average over
-    the queries.
+    """[t] Σ_k p_k, the expected number of classes.
+
+    It is at least the expected number of classes of a single query, on average over the queries.
 
     Doubt about each class by itself may leave less: 50 copies of one item are of one class,
     whichever it is.
@@ -366,7 +371,8 @@ def number_of(
                                                                 beyond = ln Σ_k independent_k / E.
 
     Where items may be unknown, a is larger: whole groups may be. For the scores of a classifier it
-    is from Σ_k p_k² to Σ_k √p_k."""
+    is from Σ_k p_k² to Σ_k √p_k.
+    """
     p = presence.double()
     masses = found.masses.double()
     unknown = found.unknown[:, 0]
@@ -397,13 +403,15 @@ def interval_of(ends: Tensor, most: Tensor) -> Tensor:
 
 
 def unseen(independent: Tensor, presence: Tensor, sizes: Tensor) -> Tensor:
-    """[t] how many further classes are expected if sampling goes on: Chao's estimate, with
-    uncertain counts.
+    """[t] how many further classes are expected if sampling goes on.
+
+    It is Chao's estimate, with uncertain counts.
 
     It is f₁(f₁ − 1) / (2 (f₂ + 1)) and at most what is left of all classes, where f₁ and f₂ are the
     numbers of classes with one and with two queries: f_n = Σ_k w_k max(0, 1 − |m_k − n|) with the
     sizes m_k. Fragments count less: w_k = √(independent_k p_k). It is right where classes are
-    equally frequent, and a lower bound where they are not."""
+    equally frequent, and a lower bound where they are not.
+    """
     counted = (independent * presence).sqrt()
 
     def seen(times: int) -> Tensor:

@@ -23,8 +23,9 @@ def mix(key: Tensor) -> Tensor:
 
 
 def keys(seed: int, stream: int, index: Tensor) -> Tensor:
-    """Derive one independent key per index. Different values of ``stream`` give
-    independent sets of keys.
+    """Derive one independent key per index.
+
+    Different values of ``stream`` give independent sets of keys.
     """
     start = mix(mix(torch.tensor([seed])) + stream).item()  # a single number, computed on the CPU
     return mix(mix(index) ^ start)
@@ -41,8 +42,9 @@ def uniform(key: Tensor, step: int) -> Tensor:
 def subset(
     key: Tensor, size: int, total: Tensor, wanted: Tensor | None = None, *, ordered: bool = False
 ) -> Tensor:
-    """Draw random subsets [..., size] of the integers 0..total-1 by Floyd's algorithm,
-    one per key [...].
+    """Draw random subsets [..., size] of the integers 0..total-1, one per key [...].
+
+    They are drawn by Floyd's algorithm.
 
     Every subset is equally likely, up to a bias below total/2³²; ``total`` [...] is below 2³¹.
     With ``wanted`` [...], only the first ``wanted`` entries of a row are meaningful.
@@ -70,8 +72,9 @@ def subset(
 
 
 def _without_repeats(draws: Tensor, last: Tensor) -> Tensor:
-    """Apply Floyd's rule step by step: a draw [r, size] that an earlier step took becomes the
-    last of its range.
+    """Apply Floyd's rule step by step.
+
+    A draw [r, size] that an earlier step took becomes the last of its range.
     """
     places = draws.mT.contiguous()  # [size, r]
     for step, last_of_step in enumerate(last.mT):
@@ -81,8 +84,9 @@ def _without_repeats(draws: Tensor, last: Tensor) -> Tensor:
 
 
 def _sorted(values: Tensor) -> Tensor:
-    """Each row in ascending order, as int32. NumPy sorts many short rows several times
-    faster than torch does.
+    """Each row in ascending order, as int32.
+
+    NumPy sorts many short rows several times faster than torch does.
     """
     values = values.int()
     if values.is_cuda:

@@ -30,8 +30,8 @@ class Solution:
     Parameters
     ----------
     probabilities : Tensor of shape [t, q, k], or Reading
-        The class probabilities of each query. Each row sums to 1; with ``unknown_groups``, to 1 −
-        ``unknown``. For a pile: what computes them block by block.
+        The class probabilities of each query. Each row sums to 1; with ``unknown_groups``, to
+        1 − ``unknown``. For a pile: what computes them block by block.
     n_iter : Tensor of shape [t], or int
         The number of iterations; a number is that of every task.
     converged : Tensor of shape [t], or bool
@@ -223,21 +223,24 @@ class Solution:
 
     @property
     def unknown(self) -> Tensor | None:
-        """[t, q] the probability that a query is unknown;
+        """[t, q] the probability that a query is unknown.
+
         None where the method does not estimate it.
         """
         return self._whole.unknown
 
     @property
     def unknown_groups(self) -> Tensor | None:
-        """[t, q] the group of unknown queries that a query belongs to, -1 for the others;
+        """[t, q] the group of unknown queries that a query belongs to, -1 for the others.
+
         None where there are none.
         """
         return self._whole.groups
 
     @cached_property
     def prototypes(self) -> Tensor | None:
-        """[t, k, d] the class prototypes, in the feature scale that the method worked in;
+        """[t, k, d] the class prototypes, in the feature scale that the method worked in.
+
         None if it has none.
         """
         return self._made("prototypes")
@@ -248,8 +251,9 @@ class Solution:
 
     @property
     def labels(self) -> Tensor:
-        """[t, q] the most probable class of each query, -1 for unknown;
-        the lowest class wins a tie.
+        """[t, q] the most probable class of each query, -1 for unknown.
+
+        The lowest class wins a tie.
         """
         labels = self.probabilities.argmax(-1) if self._labels is None else self._labels
         if self.unknown_groups is None:
@@ -258,7 +262,8 @@ class Solution:
 
     @property
     def n_unknown(self) -> tuple[Tensor, Tensor] | None:
-        """[t] the expected number of unknown queries, and its standard deviation;
+        """[t] the expected number of unknown queries, and its standard deviation.
+
         None as for ``unknown``.
         """
         return None if self.unknown is None else number_unknown(self.unknown)
@@ -280,8 +285,9 @@ class Solution:
 
     @cached_property
     def presence(self) -> Tensor:
-        """[t, k] the probability that the class occurs among the queries;
-        see ``manyway.core.presence``.
+        """[t, k] the probability that the class occurs among the queries.
+
+        See ``manyway.core.presence``.
         """
         return occurring.presence_of(
             self.independent_presence, self.tallied, self.copies, self.counting
@@ -289,9 +295,7 @@ class Solution:
 
     @cached_property
     def independent_presence(self) -> Tensor:
-        """[t, k] the probability that the class occurs if the errors of the
-        queries were independent.
-        """
+        """[t, k] the probability that the class occurs if errors of queries were independent."""
         found = self._made("independent_presence")
         if found is not None:
             return found
@@ -364,8 +368,9 @@ class Solution:
 
     @property
     def n_present(self) -> Tensor:
-        """[t] the expected number of classes that occur among the queries:
-        at least 1 where none is unknown.
+        """[t] the expected number of classes that occur among the queries.
+
+        At least 1 where none is unknown.
         """
         answers = self._answers
         if isinstance(answers, Reading):
@@ -386,8 +391,9 @@ class Solution:
 
     @property
     def n_present_interval(self) -> Tensor:
-        """[t, 2] between which numbers it is with a probability of 95 %;
-        see ``manyway.core.presence.number_of``.
+        """[t, 2] between which numbers it is with a probability of 95 %.
+
+        See ``manyway.core.presence.number_of``.
         """
         most = self.tallied.masses.sum(-1).clamp_max(self.presence.shape[-1]).round().long()
         return occurring.interval_of(self._ends, most.clamp_min(1))
@@ -408,7 +414,8 @@ class Solution:
 
     @cached_property
     def review_scores(self) -> Tensor:
-        """[t, q] how much a person's answer to each query is expected to improve the labels;
+        """[t, q] how much a person's answer to each query is expected to improve the labels.
+
         -1 where it is known.
         """
         found = self._made("review_scores")
@@ -453,8 +460,9 @@ class Solution:
         )
 
     def __getstate__(self) -> dict[str, Any]:
-        """What is pickled: what can be computed on request is computed now,
-        so that no function is pickled.
+        """What is pickled.
+
+        What can be computed on request is computed now, so that no function is pickled.
         """
         for name in tuple(self._make):
             getattr(self, name)
@@ -484,8 +492,10 @@ class Recorder:
         self.rows: list[Tensor] = []
 
     def add(self, terms: Tensor, tasks: Tensor | None = None) -> None:
-        """Append the terms [p, t]; of the listed tasks only, where the others have stopped:
-        theirs are repeated.
+        """Append the terms [p, t].
+
+        Where other tasks have stopped, the terms are of the listed tasks only, and those of the
+        others are repeated.
         """
         if tasks is not None and self.rows and terms.shape[1] < self.rows[-1].shape[1]:
             terms = self.rows[-1].index_copy(1, tasks, terms)
@@ -500,12 +510,13 @@ class Recorder:
 
 
 def number_unknown(probabilities: Tensor) -> tuple[Tensor, Tensor]:
-    """The expected number of queries of a kind and its standard deviation,
-    from their probabilities [..., q].
+    """The expected number of queries of a kind, and its standard deviation.
 
-    If the errors of queries were independent, the standard deviation would be (Σ p(1 −
-    p))^½; if they were one and the same, Σ (p(1 − p))^½. It lies between the two: their
-    geometric mean is taken.
+    Both follow from their probabilities [..., q].
+
+    If the errors of queries were independent, the standard deviation would be (Σ p(1 − p))^½; if
+    they were one and the same, Σ (p(1 − p))^½. It lies between the two: their geometric mean is
+    taken.
 
     >>> [round(float(value), 2) for value in number_unknown(torch.tensor([0.9, 0.5, 0.0]))]
     [1.4, 0.68]
@@ -515,8 +526,9 @@ def number_unknown(probabilities: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def best_two(probabilities: Tensor, unknown: Tensor | None = None) -> dict[str, Any]:
-    """The columns of a table: the two most probable classes of each row of [n, k], and
-    their probabilities.
+    """The two most probable classes of each row of [n, k], and their probabilities.
+
+    They are columns of a table.
 
     ``unknown`` [n] is a further column, where there is one.
     """

@@ -460,8 +460,9 @@ class Tasks:
 
     @property
     def support_rows(self) -> Tensor:
-        """[t, s] the row of each sample in the table;
-        in all rows of it where the table has an axis of tasks.
+        """[t, s] the row of each sample in the table.
+
+        In all rows of it where the table has an axis of tasks.
         """
         every = torch.arange(self.n_tasks * self.n_support, device=self.device).view(
             self.n_tasks, -1
@@ -502,8 +503,9 @@ class Tasks:
 
     @property
     def shared_support(self) -> bool:
-        """Whether all tasks have one and the same support (an expanded index),
-        so that its statistics serve all.
+        """Whether all tasks have one and the same support, whose statistics serve all.
+
+        Its index is then expanded.
         """
         index = self.support_index
         return (
@@ -592,8 +594,9 @@ class Tasks:
 
 
 def mapped(value: Any, change: Callable[[Any], Any]) -> Any:
-    """What was learned, with every tensor and batch of tasks in it changed:
-    dataclasses and tuples are followed.
+    """What was learned, with every tensor and batch of tasks in it changed.
+
+    Dataclasses and tuples are followed.
     """
     if isinstance(value, Tensor | Tasks):
         return change(value)
@@ -626,8 +629,9 @@ def _checked(
     n_classes: int | None = None,
     class_features: Any,
 ) -> Tasks:
-    """Dense tasks whose parts fit together; without queries,
-    the first example or class stands in for them.
+    """Dense tasks whose parts fit together.
+
+    Without queries, the first example or class stands in for them.
     """
     support = as_features(support, "support")
     labels = as_labels(support_labels, "support_labels").to(support.device)
@@ -680,9 +684,7 @@ def _check_axes(support: Tensor, query: Tensor | None) -> None:
 
 
 def _check_class_features(values: Any, support: Tensor, n_classes: int | None) -> Tensor:
-    """Class features [t, k, d] or [1, k, d] that fit a support [t, s, d] and the
-    number of classes.
-    """
+    """Class features [t, k, d] or [1, k, d] that fit a support [t, s, d] and its classes."""
     found = as_features(values, "class_features").to(support)
     if found.ndim != 3 or len(found) not in (1, len(support)):
         axes = (
@@ -699,8 +701,9 @@ def _check_class_features(values: Any, support: Tensor, n_classes: int | None) -
 
 
 def _check_classes(labels: Tensor, n_classes: int | None, *, all_have_samples: bool) -> int:
-    """The number of classes of support labels [t, s],
-    each of which may have to have a sample in every task.
+    """The number of classes of support labels [t, s].
+
+    Each may have to have a sample in every task.
     """
     if labels.numel() == 0 and not all_have_samples and n_classes:
         return n_classes
@@ -726,7 +729,8 @@ def _check_classes(labels: Tensor, n_classes: int | None, *, all_have_samples: b
 
 
 def class_without_sample(labels: Tensor, n_classes: int) -> tuple[int, int] | None:
-    """The first task and class of support labels [t, s] where a class has no sample;
+    """The first task and class of support labels [t, s] where a class has no sample.
+
     None where all have one.
 
     >>> class_without_sample(torch.tensor([[0, 1, 2], [0, 2, 2]]), 3)

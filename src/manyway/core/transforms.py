@@ -43,6 +43,7 @@ from manyway.errors import InputError, named
 @dataclass(frozen=True, eq=False)
 class Scaling:
     """A map of rows: z → c(z), then (c − middle)·factor, then unit length.
+
     What a transform lacks is neutral.
 
     The curve c is one of: the row itself; ``level``, in the tasks of ``which``;
@@ -87,6 +88,7 @@ class Scaling:
 
 class Scalings(NamedTuple):
     """The maps of the support, of the queries and of the class features.
+
     Most transforms have one for all.
     """
 
@@ -163,8 +165,9 @@ def apply(tasks: Tasks, scalings: Scalings) -> Tasks:
 
 
 def class_directions(tasks: Tasks) -> Tensor:
-    """[t, k, d] one unit vector per class: its class feature,
-    or its mean support feature where there are none.
+    """[t, k, d] one unit vector per class.
+
+    It is the class feature, or the mean support feature where there are none.
 
     >>> tasks = Tasks.from_arrays([[[0.0, 2.0], [3.0, 0.0]]], [[0, 1]], [[[3.0, 4.0]]])
     >>> class_directions(tasks).tolist()
@@ -197,8 +200,9 @@ def _cl2(tasks: Tasks) -> Scalings:
 
 
 def _middle(tasks: Tasks) -> Tensor:
-    """[t, 1, d] or [1, 1, d] the mean of the base classes,
-    or of what is known before the queries.
+    """[t, 1, d] or [1, 1, d] the middle of the features.
+
+    It is the mean of the base classes, or of what is known before the queries.
     """
     if tasks.base_mean is not None:
         return tasks.base_mean.view(1, 1, -1)
@@ -210,8 +214,9 @@ def _middle(tasks: Tasks) -> Tensor:
 
 
 def _fused_rows(tasks: Tasks) -> bool:
-    """Whether gathering, centring and dividing by the norm can be one pass:
-    all tasks have the same labels.
+    """Whether gathering, centring and dividing by the norm can be one pass.
+
+    All tasks have the same labels.
     """
     indexed = (
         tasks.support_index is not None
@@ -252,6 +257,7 @@ def _rcl2(tasks: Tasks) -> Scalings:
 
 def _has_negative(tasks: Tasks) -> Tensor:
     """[t] whether the task's support has a negative feature.
+
     Factors are positive, so they can be ignored.
     """
     if not tasks.n_support:
@@ -295,8 +301,9 @@ def _power(tasks: Tasks) -> Scalings:
 
 
 def _root(plain: Tensor, rows: Tensor) -> Tensor:
-    """The root of features, with unit length:
-    √(z + 1e-6) in the tasks of ``plain`` [t, 1, 1], else signed.
+    """The root of features, with unit length.
+
+    It is √(z + 1e-6) in the tasks of ``plain`` [t, 1, 1], and signed in the others.
     """
     return unit(
         torch.where(plain, (rows.clamp_min(0) + 1e-6).sqrt(), rows.sign() * rows.abs().sqrt())
@@ -322,8 +329,9 @@ TRANSFORMS: Mapping[str, Callable[[Tasks], Scalings]] = {
 
 
 def rowwise(tasks: Tasks, change: ChangeRows) -> Tasks:
-    """Apply a map of single rows to the table or to the gathered batch,
-    whichever has fewer rows.
+    """Apply a map of single rows to the table or to the gathered batch.
+
+    Which of them it is depends on which has fewer rows.
     """
     if tasks.factor is not None or tasks.centre is not None:
         return dense(tasks, change)
@@ -351,8 +359,9 @@ def _mapped(tasks: Tasks, support: ChangeRows, query: ChangeRows, classes: Chang
 
 
 def _known(tasks: Tasks) -> Tensor:
-    """[t, n, d] what is known before the queries:
-    the support, or the class features of tasks without support.
+    """[t, n, d] what is known before the queries.
+
+    The support, or the class features of tasks without support.
     """
     if tasks.n_support or tasks.class_features is None:
         return tasks.support

@@ -166,8 +166,9 @@ def describe_rows(rows: list[int]) -> str:
 
 
 def _as_tensor(values: Any, name: str, of: str) -> Tensor:
-    """A tensor on the values where torch can read them as they are;
-    a copy in torch's own layout otherwise.
+    """A tensor on the values where torch can read them as they are.
+
+    A copy in torch's own layout otherwise.
     """
     if isinstance(values, Tensor):
         return values.detach()
@@ -189,8 +190,7 @@ def _as_tensor(values: Any, name: str, of: str) -> Tensor:
 
 
 def resolve_device(name: str | torch.device | None = None) -> torch.device:
-    """The device of a name such as ``"cuda:1"``,
-    after checking that it can be used on this machine.
+    """The device of a name such as ``"cuda:1"``, which must be usable on this machine.
 
     None means CUDA where it is available, else the CPU.
 

@@ -1,5 +1,6 @@
-"""Features that were computed before, by the content of the item,
-the encoder and its preprocessing.
+"""Features that were computed before.
+
+They are found by the content of the item, the encoder and its preprocessing.
 
 The cache is one SQLite file, which processes can share. A row that fails its checksum counts as
 absent, and a file that is damaged is begun anew; the items are then encoded again. When the file
@@ -110,8 +111,9 @@ class FeatureCache(AbstractContextManager["FeatureCache"]):
         self._used = set()
 
     def _do(self, work: Callable[[sqlite3.Connection], T]) -> T:
-        """Work on the file, as one change; on a new one where it turns out to be
-        damaged or cannot be written.
+        """Work on the file, as one change.
+
+        A new one is used where the file turns out to be damaged or cannot be written.
         """
         try:
             with self._file:
@@ -123,8 +125,9 @@ class FeatureCache(AbstractContextManager["FeatureCache"]):
                 return work(self._file)
 
     def _open(self, wrong: sqlite3.Error | None = None) -> sqlite3.Connection:
-        """The file, or a new one if something was wrong with its content;
-        memory, if it cannot be written.
+        """The file, or a new one if something was wrong with its content.
+
+        Memory, if it cannot be written.
         """
         try:
             if wrong is not None:
@@ -154,8 +157,9 @@ def _checksum(key: str, vector: bytes, note: str) -> int:
 
 
 def _shrink(file: sqlite3.Connection) -> None:
-    """Remove what was not used for the longest time, a tenth of the rows,
-    if the file has reached its limit.
+    """Remove a tenth of the rows if the file has reached its limit.
+
+    Those go that were not used for the longest time.
     """
     pages, free, size = (file.execute(f"PRAGMA {of}").fetchone()[0] for of in _SIZES)
     if (pages - free) * size > LIMIT:  # the pages of removed rows are free, and are used again

@@ -1,4 +1,6 @@
-"""Encoders by name: those whose weights come in a package, checkpoints, timm, open_clip,
+"""Encoders by name.
+
+They are those whose weights come in a package, checkpoints, timm, open_clip and
 sentence-transformers.
 
 An encoder reads pictures or texts. Models such as CLIP have an encoder of each kind with a common
@@ -57,8 +59,9 @@ class ImageEncoder:
 
 @dataclass(frozen=True, eq=False)
 class TextEncoder:
-    """Texts to features: as ``ImageEncoder``,
-    with an ``encode`` that takes a sequence of strings.
+    """Texts to features.
+
+    It is as ``ImageEncoder``, with an ``encode`` that takes a sequence of strings.
     """
 
     name: str
@@ -74,8 +77,10 @@ def open_encoder(
     backbone: str | None = None,
     say: Say = lambda message: None,
 ) -> ImageEncoder | TextEncoder:
-    """Open an encoder by name: one of ``PACKAGED``, the path of a checkpoint, ``timm:NAME``,
-    ``open_clip:NAME/TAG`` or ``sentence-transformers:NAME`` (or the folder of a model).
+    """Open an encoder by name.
+
+    The name is one of ``PACKAGED``, the path of a checkpoint, ``timm:NAME``, ``open_clip:NAME/TAG``
+    or ``sentence-transformers:NAME`` (or the folder of a model).
 
     ``backbone`` is the architecture of a checkpoint; by default it is recognised. ``say`` is called
     with a sentence before anything is downloaded.
@@ -123,8 +128,9 @@ def encodes_texts(name: str, path: Path | None = None) -> bool:
 def checkpoint_encoder(
     path: Path, device: torch.device, backbone: str | None = None
 ) -> ImageEncoder:
-    """The encoder of our own checkpoint, or of a public few-shot one,
-    which gets the preprocessing of the paper.
+    """The encoder of our own checkpoint, or of a public few-shot one.
+
+    A public one gets the preprocessing of the paper.
     """
     checkpoint = read_checkpoint(path)
     backbone = backbone or checkpoint.backbone

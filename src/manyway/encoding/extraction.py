@@ -1,5 +1,6 @@
-"""Pictures or texts to features, which the cache keeps, and
-to a FeatureSet with metadata about their origin.
+"""Pictures or texts to features, and to a FeatureSet that says where they come from.
+
+The cache keeps the features.
 """
 
 import hashlib
@@ -58,8 +59,9 @@ def open_for(
     need_labels: bool = True,
     skip_empty: bool = False,
 ) -> Source:
-    """Open what an encoder can read at a path:
-    texts for a text encoder, pictures for an image encoder.
+    """Open what an encoder can read at a path.
+
+    Texts for a text encoder, pictures for an image encoder.
 
     A model that reads both gets texts where the path holds texts. ``root`` is the folder of the
     pictures of a table; ``options`` name the columns of a table of texts. For ``need_labels`` see
@@ -82,8 +84,9 @@ def open_for(
 
 
 def part_for(encoder: Encoder, source: Source) -> Encoder:
-    """The encoder of the kind that a source holds:
-    the given one or, for texts, that of texts in the same space.
+    """The encoder of the kind that a source holds.
+
+    The given one or, for texts, that of texts in the same space.
     """
     if isinstance(source, TextSource) == isinstance(encoder, TextEncoder):
         return encoder
@@ -94,8 +97,9 @@ def part_for(encoder: Encoder, source: Source) -> Encoder:
 
 
 def cache_for(encoder: Encoder, say: Callable[[str], None] = lambda sentence: None) -> FeatureCache:
-    """The features that an encoder of one kind (see `part_for`) has computed before,
-    see `FeatureCache`.
+    """The features that an encoder of one kind has computed before.
+
+    See `part_for` and `FeatureCache`.
     """
     if isinstance(encoder, TextEncoder):
         return FeatureCache([_DECODING, "texts", encoder.name, encoder.weights, None], say=say)
@@ -240,9 +244,9 @@ def extract(
     features as float16. ``say`` is called with a sentence if the cache cannot be written. For the
     other parameters see ``encode``.
 
-    ``meta`` of the result says where the features come from; ``meta["skipped"]`` lists [name,
-    reason] of the items that were left out, and ``meta["notes"]`` [name, note] of those that were
-    read in an unusual way.
+    ``meta`` of the result says where the features come from; ``meta["skipped"]`` lists
+    [name, reason] of the items that were left out, and ``meta["notes"]`` [name, note] of those that
+    were read in an unusual way.
     """
     output = check_output(output)
     encoder = part_for(encoder, source)
@@ -342,8 +346,9 @@ def encode_items(
 
 
 def base_mean_from(path: str | Path, encoder: Encoder) -> Tensor:
-    """The mean feature [d] of base data: of a feature file,
-    or of pictures or texts that are encoded now.
+    """The mean feature [d] of base data.
+
+    They are a feature file, or pictures or texts that are encoded now.
     """
     path = Path(path)
     if path.suffix in {".safetensors", ".npz"}:

@@ -1,4 +1,5 @@
 """What an input holds: features, pictures or texts.
+
 It decides which encoder is needed where none is named.
 """
 
@@ -184,9 +185,7 @@ def _are_paths(table: files.Table, at: int) -> bool:
 
 
 def _are_remarks(table: files.Table, at: int) -> bool:
-    """Whether texts are remarks, by the name of their column,
-    or because some rows only have one.
-    """
+    """Whether texts are remarks, by their column's name or because only some rows have one."""
     if _REMARKS.fullmatch(table.names[at].strip().casefold()):
         return True
     cells = table.sample(at)
@@ -195,8 +194,9 @@ def _are_remarks(table: files.Table, at: int) -> bool:
 
 
 def _are_sentences(table: files.Table, at: int) -> bool:
-    """Whether nearly every row has a text of some words:
-    tickets, whatever numbers stand beside them.
+    """Whether nearly every row has a text of some words.
+
+    Tickets do, whatever numbers stand beside them.
     """
     cells = table.sample(at)
     filled = [cell for cell in cells if not files.missing(cell)]
@@ -204,8 +204,9 @@ def _are_sentences(table: files.Table, at: int) -> bool:
 
 
 def _are_numbers(table: files.Table, at: int) -> bool:
-    """Whether there are numbers, or lists of them, and nothing else;
-    those that identify or count rows are none.
+    """Whether there are numbers, or lists of them, and nothing else.
+
+    Those that identify or count rows are none.
     """
     named = files.is_id(table.names[at]) or files.is_row_number(table.names[at])
     given = [cell for cell in table.sample(at) if cell is not None and cell != ""]

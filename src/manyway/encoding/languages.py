@@ -1,5 +1,4 @@
-"""Which languages texts are in: by their script, and
-by the small words and letters of a few languages.
+"""Which languages texts are in, by their script, and by small words and letters of a few.
 
 No library is needed, and single words may be taken wrongly: it is enough to choose an encoder.
 """

@@ -1,4 +1,5 @@
 """Whether there is a network to download weights from.
+
 It is asked before torch is imported, which takes seconds.
 """
 
@@ -19,8 +20,9 @@ _FAMILIES = ("timm", "open_clip", "sentence-transformers")  # encoders that down
 
 
 def check_network(name: str) -> None:
-    """Let libraries use what they have downloaded before where no network answers;
-    they would try for a minute.
+    """Let libraries use what they have downloaded before where no network answers.
+
+    They would try for a minute.
 
     ``name`` is an encoder, see ``open_encoder``. One that was not downloaded is an InputError.
     """
@@ -55,8 +57,9 @@ def check_network(name: str) -> None:
 
 
 def _answers(host: str, port: int) -> bool:
-    """Whether a server answers soon. Names are looked up, and
-    all its addresses are tried, within that time.
+    """Whether a server answers soon.
+
+    Names are looked up, and all its addresses are tried, within that time.
     """
     answered = list[bool]()
 

@@ -228,7 +228,8 @@ class TransductiveClassifier(BatchClassifier):
 
     @cached_property
     def prepared_(self) -> Any:
-        """What the method prepares from the labelled examples alone;
+        """What the method prepares from the labelled examples alone.
+
         None where it prepares nothing.
 
         ``fit`` computes it, and an estimator that was loaded from a file on its first use.
@@ -249,6 +250,7 @@ class TransductiveClassifier(BatchClassifier):
 
     def __getstate__(self) -> dict[str, Any]:
         """What is saved: parameters, numbers and arrays.
+
         What was prepared is left out, and computed again when used.
 
         Files then need no trust in further types, as pickled tensors would, and do not depend on

@@ -1,5 +1,6 @@
-"""``EvidenceFromScores``: a scikit-learn class for the scores of a classifier that
-somebody else has trained.
+"""``EvidenceFromScores``: a scikit-learn class for the scores of another classifier.
+
+Somebody else has trained that classifier.
 """
 
 from collections.abc import Mapping, Sequence

@@ -16,8 +16,9 @@ OWN_PARAMETERS = ("base_mean", "unknown_label")  # those that solvers do not hav
 
 
 def constructor(cls: type, method: Method) -> Any:
-    """``__init__`` of an estimator: keyword-only,
-    with the solver's parameters and defaults in its signature.
+    """``__init__`` of an estimator.
+
+    It is keyword-only, with the solver's parameters and defaults in its signature.
 
     >>> from manyway.methods import get_method
     >>> list(inspect.signature(constructor(object, get_method("simpleshot"))).parameters)
@@ -55,8 +56,9 @@ _EXAMPLE = """>>> from {module} import {name}
 
 
 def documentation(cls: type, method: Method, shared: str) -> str:
-    """The docstring of an estimator: the solver's text, parameters and notes, and
-    what is ``shared`` by all.
+    """The docstring of an estimator.
+
+    It has the solver's text, parameters and notes, and what is ``shared`` by all.
     """
     own, common = (
         doc_sections(inspect.cleandoc(text)) for text in (method.solver.__doc__ or "", shared)

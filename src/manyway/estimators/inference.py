@@ -137,15 +137,14 @@ class Inference:
 
     @property
     def n_unseen(self) -> float:
-        """How many further classes are expected to occur if more queries were
-        drawn in the same way.
-        """
+        """How many further classes are expected to occur if more queries were drawn so."""
         return float(self.solution.n_unseen[0])
 
     @cached_property
     def review_order(self) -> Any:
-        """The rows whose label is not known, those first whose answer is expected
-        to repair most labels.
+        """The rows whose label is not known, in the order in which to review them.
+
+        Those come first whose answer is expected to repair most labels.
 
         It is computed on first use. After an answer, call ``infer`` with the longer ``known``:
         the order changes.
@@ -269,8 +268,9 @@ class Inference:
         return table.sort_values("presence", ascending=False, kind="stable", ignore_index=True)
 
     def _repr_html_(self) -> str:
-        """A notebook shows a sentence, and tables of the classes that occur and
-        of the first queries.
+        """A sentence, and tables of the classes that occur and of the first queries.
+
+        A notebook shows them.
         """
         from markupsafe import Markup
 

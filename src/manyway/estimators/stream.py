@@ -14,8 +14,9 @@ from manyway.methods.evidence.streams import StreamMemory
 
 
 class StreamClassifier(TransductiveClassifier):
-    """What ``Evidence`` has besides what all methods share:
-    ``partial_infer``, which remembers earlier batches.
+    """``partial_infer``, which ``Evidence`` has besides what all methods share.
+
+    It remembers earlier batches.
     """
 
     def _forget(self) -> None:

@@ -19,8 +19,9 @@ def like(value: Tensor, X: Any) -> Any:
 
 
 def label_names(solution: Solution, classes: Any, X: Any) -> Any:
-    """[q] the labels of the first task by the names of the classes;
-    a tensor where X is one and they are numbers.
+    """[q] the labels of the first task by the names of the classes.
+
+    A tensor where X is one and they are numbers.
     """
     names = classes[solution.labels[0].cpu().numpy()]
     if isinstance(X, Tensor) and np.issubdtype(names.dtype, np.number):
@@ -30,9 +31,7 @@ def label_names(solution: Solution, classes: Any, X: Any) -> Any:
 
 @contextmanager
 def in_one_sentence() -> Iterator[None]:
-    """What scikit-learn or NumPy says about arrays that cannot be used,
-    as an InputError on one line.
-    """
+    """Say what scikit-learn or NumPy says about unusable arrays, as an InputError on one line."""
     try:
         yield
     except InputError:
@@ -69,7 +68,8 @@ def known_places(known: Mapping[int, Any], classes: Any, n_query: int) -> Tensor
 def places_of(
     labels: Sequence[Any], classes: Any, rows: Sequence[Any], what: str, hint: str
 ) -> Tensor:
-    """[n] the places of labels in ``classes``;
+    """[n] the places of labels in ``classes``.
+
     ``what`` and ``rows`` say in a message where they come from.
     """
     places = {name: place for place, name in enumerate(np.asarray(classes).tolist())}
@@ -100,7 +100,8 @@ def to_numpy(values: Any) -> Any:
 
 
 def read_features(values: Any) -> Any:
-    """Features as scikit-learn can check them:
+    """Features as scikit-learn can check them.
+
     NumPy has no bfloat16, and a column of lists is an array of objects.
     """
     refuse_masked(values, "X")

@@ -260,8 +260,9 @@ class _Measurement:
         return [measure(chunk) for chunk in chunks]
 
     def _of_ragged(self, seed: int, numbers: range) -> _Measured:
-        """A chunk of tasks that differ in their number of queries:
-        tasks with as many queries are solved together.
+        """A chunk of tasks that differ in their number of queries.
+
+        Tasks with as many queries are solved together.
         """
         groups = sample_groups(self.features, self.spec, seed, numbers.start, len(numbers))
         found = _Measured.joined([self._of(tasks) for _, tasks in groups])
@@ -270,6 +271,7 @@ class _Measurement:
 
     def _of(self, tasks: Tasks) -> _Measured:
         """Some tasks, or whole streams, whose batches are rows of the tasks.
+
         Where they do not fit into the memory of a GPU, one half after the other.
         """
         n_units = len(tasks) // self.spec.n_batches
@@ -311,8 +313,9 @@ class _Measurement:
 
 
 def _measured(names: Iterable[str], spec: TaskSpec, scorer: str | None) -> list[Metric]:
-    """The metrics of those names, accuracy first;
-    with the number of queries, where tasks differ in it.
+    """The metrics of those names, accuracy first.
+
+    With the number of queries, where tasks differ in it.
     """
     names = [names] if isinstance(names, str) else list(names)
     for name in names:
@@ -388,8 +391,9 @@ def fit_and_predict(estimator: Any, tasks: Tasks, with_probabilities: bool) -> S
 
 
 def chunk_size(method: Any, features: FeatureSet, spec: TaskSpec, device: str | None = None) -> int:
-    """How many tasks to solve together on that type of device
-    (None: the one the features are on).
+    """How many tasks to solve together on that type of device.
+
+    None is the one that the features are on.
     """
     kind = features.features.device.type if device is None else torch.device(device).type
     memory = _CHUNK_BYTES.get(kind, _CHUNK_BYTES["cpu"])
@@ -397,8 +401,9 @@ def chunk_size(method: Any, features: FeatureSet, spec: TaskSpec, device: str | 
 
 
 def _task_bytes(method: Any, features: FeatureSet, spec: TaskSpec, kind: str) -> int:
-    """The memory of one task (or stream) in a solver:
-    class sums, prototypes, samples, [n, k] arrays, one [q, q].
+    """The memory of one task (or stream) in a solver.
+
+    Class sums, prototypes, samples, [n, k] arrays, one [q, q].
     """
     n_ways = spec.ways(features.n_classes)
     n_support = _n_support(features, spec)

@@ -68,8 +68,9 @@ class Metric(NamedTuple):
     over_batches: str | None = "mean"
 
     def stored(self, values: Values, start: int) -> list[Any]:
-        """What is kept of the values of tasks start, start + 1, …:
-        all of them, or their sums in groups of tasks.
+        """What is kept of the values of tasks start, start + 1, ….
+
+        All of them, or their sums in groups of tasks.
         """
         if self.summed:
             values = sum_groups(values, start)
@@ -114,8 +115,9 @@ def summary_names() -> list[str]:
 
 
 def sum_groups(values: Values, start: int = 0) -> Values:
-    """[g, …] the sums over tasks whose number is 0, 1, … modulo ``GROUPS``;
-    the values are those of tasks from start.
+    """[g, …] the sums over tasks whose number is 0, 1, … modulo ``GROUPS``.
+
+    The values are those of tasks from start.
 
     >>> sum_groups(np.arange(30)).tolist()[:11]
     [20, 22, 24, 26, 28, 30, 32, 34, 36, 38, 10]
@@ -156,8 +158,9 @@ def unknown_score(solution: Solution) -> Tensor:
 
 
 def said_unknown(solution: Solution) -> Tensor:
-    """[t, q] whether a query is answered as unknown;
-    by a probability of one half where a method does not answer so.
+    """[t, q] whether a query is answered as unknown.
+
+    By a probability of one half where a method does not answer so.
     """
     if solution.unknown is None or solution.unknown_groups is not None:
         return solution.labels < 0
@@ -165,16 +168,18 @@ def said_unknown(solution: Solution) -> Tensor:
 
 
 def auroc(solution: Solution, tasks: Tasks) -> Tensor:
-    """[t] the probability that an unknown query has a higher score than a known
-    one; ties count half.
+    """[t] the probability that an unknown query scores higher than a known one.
+
+    Ties count half.
     """
     known = truth_of(tasks) >= 0
     return _mean_below(unknown_score(solution), known, known)
 
 
 def oscr(solution: Solution, tasks: Tasks) -> Tensor:
-    """[t] the area under the curve of correct classification rate against false positive rate
-    (Dhamija et al., 2018).
+    """[t] the area under the OSCR curve (Dhamija et al., 2018).
+
+    That is the curve of correct classification rate against false positive rate.
 
     It is the probability that a known query is labelled correctly and has a lower score
     than an unknown one.
@@ -183,8 +188,9 @@ def oscr(solution: Solution, tasks: Tasks) -> Tensor:
 
 
 def fpr_at_95(solution: Solution, tasks: Tasks) -> Tensor:
-    """[t] the fraction of known queries above the highest threshold that finds 95 %
-    of the unknown ones.
+    """[t] the fraction of known queries above a threshold.
+
+    It is the highest threshold that finds 95 % of the unknown ones.
     """
     score = unknown_score(solution)
     known = truth_of(tasks) >= 0
@@ -203,8 +209,9 @@ def rejected(solution: Solution, tasks: Tasks) -> Tensor:
 
 
 def whole_accuracy(solution: Solution, tasks: Tasks, said: Tensor | None = None) -> Tensor:
-    """[t] the fraction of all queries with the right answer:
-    their class, or unknown where that is ``said`` [t, q].
+    """[t] the fraction of all queries with the right answer.
+
+    Their class, or unknown where that is ``said`` [t, q].
     """
     truth = truth_of(tasks)
     if said is None:
@@ -214,8 +221,9 @@ def whole_accuracy(solution: Solution, tasks: Tasks, said: Tensor | None = None)
 
 
 def ordered_accuracy(solution: Solution, tasks: Tasks) -> Tensor:
-    """[t] the same where as many queries as are unknown are said to be so:
-    those with the highest scores.
+    """[t] the same where as many queries as are unknown are said to be so.
+
+    Those with the highest scores.
     """
     order = unknown_score(solution).argsort(dim=1, descending=True, stable=True)
     return whole_accuracy(
@@ -224,8 +232,9 @@ def ordered_accuracy(solution: Solution, tasks: Tasks) -> Tensor:
 
 
 def unknown_groups(solution: Solution, tasks: Tasks) -> Tensor:
-    """[t, 3] the adjusted Rand index of the grouping of unknown queries,
-    the number of groups, and the true number.
+    """[t, 3] the adjusted Rand index of the grouping of unknown queries, and two numbers.
+
+    These are the number of groups, and the true number.
 
     The grouping is that of all answers: unknown queries belong together that are in one unknown
     group or, where they are not recognised as unknown, that have one label. It is undefined where
@@ -249,8 +258,9 @@ def _columns(*values: Tensor) -> Tensor:
 
 
 def _mean_below(score: Tensor, known: Tensor, counted: Tensor) -> Tensor:
-    """[t] the mean over unknown and known queries of whether the known one is counted and
-    has the lower score.
+    """[t] how often a known query is counted and has the lower score.
+
+    It is the mean over pairs of an unknown and a known query.
     """
     import torch
 
@@ -260,7 +270,8 @@ def _mean_below(score: Tensor, known: Tensor, counted: Tensor) -> Tensor:
 
 
 def _adjusted_rand(first: Tensor, second: Tensor, counted: Tensor) -> Tensor:
-    """[t] the adjusted Rand index of two groupings [t, q] of the counted queries, from pairs;
+    """[t] the adjusted Rand index of two groupings [t, q] of the counted queries, from pairs.
+
     NaN without a pair.
     """
     pairs = (counted.unsqueeze(1) & counted.unsqueeze(2)).triu(1)
@@ -294,8 +305,9 @@ def _confidence(solution: Solution, tasks: Tasks) -> Tensor:
 
 
 def _of_labels(solution: Solution) -> Tensor:
-    """[t, q] the probability of the answer to each query: of its label, or of being unknown (-1:
-    the last outcome).
+    """[t, q] the probability of the answer to each query.
+
+    The answer is its label, or that it is unknown (-1: the last outcome).
     """
     outcomes = solution.outcomes
     return outcomes.gather(-1, (solution.labels % outcomes.shape[-1]).unsqueeze(-1)).squeeze(-1)
@@ -311,8 +323,9 @@ def _unknown_calibration(solution: Solution, tasks: Tasks) -> Tensor:
 
 
 def _in_bins(predicted: Tensor, hits: Tensor, counted: Tensor) -> Tensor:
-    """[t, b, 3] per bin of probability: the counted queries,
-    the sum of their probabilities in millionths, the hits.
+    """[t, b, 3] per bin of probability: the counted queries, their probabilities, the hits.
+
+    Probabilities are summed in millionths.
     """
     bins = (predicted * BINS).long().clamp(0, BINS - 1)
     columns = (
@@ -338,9 +351,7 @@ def _occurs(solution: Solution, tasks: Tasks) -> Tensor:
 
 
 def _n_present(solution: Solution, tasks: Tasks) -> Tensor:
-    """[t, 3] the estimated number of classes that occur,
-    its standard deviation, and the true number.
-    """
+    """[t, 3] the estimated number of classes that occur, its deviation, the true number."""
     return _columns(solution.n_present, solution.n_present_sd, _occurs(solution, tasks).sum(1))
 
 
@@ -349,9 +360,7 @@ def _presence(solution: Solution, tasks: Tasks) -> Tensor:
 
 
 def _listed(solution: Solution, tasks: Tasks) -> Tensor:
-    """[t, 3] how many classes are listed as present, how many of these occur, and
-    how many occur in all.
-    """
+    """[t, 3] numbers of classes: those listed, those of them that occur, all that occur."""
     occurs = _occurs(solution, tasks)
     pairs = zip(solution.present(), occurs, strict=True)
     return occurs.new_tensor(
@@ -360,8 +369,9 @@ def _listed(solution: Solution, tasks: Tasks) -> Tensor:
 
 
 def _proportions(solution: Solution, tasks: Tasks) -> Tensor:
-    """[t] half the sum of absolute differences of the proportions of classes
-    among the known queries.
+    """[t] half the sum of absolute differences of the proportions of classes.
+
+    They are those among the known queries.
     """
     both = (_counts(solution, tasks).double(), solution.proportions.double())
     truth, estimate = (one / one.sum(-1, keepdim=True).clamp_min(1e-12) for one in both)
@@ -369,8 +379,9 @@ def _proportions(solution: Solution, tasks: Tasks) -> Tensor:
 
 
 def _choice(solution: Solution, tasks: Tasks) -> Tensor:
-    """[t, 3] the power and the shortening of rows that ``evidence`` learned, and
-    whether a metric; NaN elsewhere.
+    """[t, 3] the power and the shortening that ``evidence`` learned, and whether a metric.
+
+    The shortening is that of rows. NaN for other methods.
     """
     none = solution.probabilities.new_full((1,), float("nan"))
     power, shortening, shrinkage = (

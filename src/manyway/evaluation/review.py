@@ -19,8 +19,10 @@ from manyway.sampling.spec import Reviewer
 
 
 class Reply(NamedTuple):
-    """What a method answers to the labels so far, and what makes scores [t, q]: the highest is
-    asked for next."""
+    """What a method answers to the labels so far, and what makes scores [t, q].
+
+    The item with the highest score is asked for next.
+    """
 
     solution: Solution
     make_scores: Callable[[], Tensor]

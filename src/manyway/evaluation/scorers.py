@@ -57,8 +57,9 @@ def energy(tasks: core.Tasks) -> Tensor:
 
 
 def neighbour_distance(tasks: core.Tasks) -> Tensor:
-    """The distance to the nearest prototype, averaged over the query and its five
-    nearest other queries.
+    """The distance to the nearest prototype, averaged over the query and its neighbours.
+
+    The neighbours are its five nearest other queries.
 
     Unknown queries come in groups, too: what is said of a query's neighbours is
     evidence about the query.
@@ -91,8 +92,9 @@ def local_outlier_factor(tasks: core.Tasks) -> Tensor:
 
 
 def _nearest(rows: Tensor, samples: Tensor | None, n_nearest: int) -> tuple[Tensor, Tensor]:
-    """Distances and indices [t, n, m] of the nearest samples of each row; None:
-    of the nearest other rows.
+    """Distances and indices [t, n, m] of the nearest samples of each row.
+
+    Without samples they are those of the nearest other rows.
     """
     distances = core.squared_distances(rows, rows if samples is None else samples)
     if samples is None and rows.shape[1] > 1:
@@ -107,8 +109,9 @@ def _of_rows(values: Tensor, indices: Tensor) -> Tensor:
 
 
 def _density(distances: Tensor, near: Tensor, reach: Tensor) -> Tensor:
-    """[t, n] the local reachability density. The small number is scikit-learn's,
-    for samples that are repeated.
+    """[t, n] the local reachability density.
+
+    The small number is scikit-learn's, for samples that are repeated.
     """
     return 1 / (distances.maximum(_of_rows(reach, near)).mean(-1) + 1e-10)
 

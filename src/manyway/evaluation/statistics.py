@@ -1,5 +1,6 @@
-"""Means over tasks with their 95 % interval, paired differences on the same tasks, how many tasks a
-width needs, and whether a change of labels is an improvement.
+"""Means over tasks with their 95 % interval, and comparisons on the same tasks.
+
+Paired differences, how many tasks a width needs, and whether a change of labels is an improvement.
 
 scipy is imported where it is used, so that commands which need no interval start quickly.
 """
@@ -17,8 +18,9 @@ Labels = Mapping[str, str]  # by item
 
 
 class Interval(NamedTuple):
-    """A mean with half the width of its 95 % interval (Student's t);
-    the width is nan for a single value.
+    """A mean with half the width of its 95 % interval (Student's t).
+
+    The width is nan for a single value.
     """
 
     mean: float
@@ -27,8 +29,9 @@ class Interval(NamedTuple):
     deviation: float  # standard deviation of one value
 
     def over(self, divisor: int) -> "Interval":
-        """The interval of the values divided by a number:
-        counts are summed exactly and divided last.
+        """The interval of the values divided by a number.
+
+        Counts are summed exactly and divided last.
         """
         return Interval(self.mean / divisor, self.half / divisor, self.n, self.deviation / divisor)
 
@@ -82,8 +85,9 @@ def _student(freedom: int) -> float:
 
 
 def accuracy(correct: Counts, n_query: int | np.ndarray[Any, Any]) -> Interval:
-    """The mean fraction of correct answers, from the numbers of correct answers and of
-    queries in each task.
+    """The mean fraction of correct answers.
+
+    It is computed from the numbers of correct answers and of queries in each task.
     """
     if isinstance(n_query, int):
         return interval(correct).over(n_query)
@@ -101,8 +105,9 @@ class Paired(NamedTuple):
 
 
 def paired(a: Counts, b: Counts, n_query: int | np.ndarray[Any, Any]) -> Paired:
-    """Compare the numbers of correct answers task by task:
-    what makes a task easy or hard cancels.
+    """Compare the numbers of correct answers task by task.
+
+    What makes a task easy or hard cancels.
     """
     counts = np.asarray(a, dtype=np.int64) - np.asarray(b, dtype=np.int64)
     difference = interval(counts if isinstance(n_query, int) else counts / n_query)
@@ -122,8 +127,9 @@ def paired(a: Counts, b: Counts, n_query: int | np.ndarray[Any, Any]) -> Paired:
 
 
 def tasks_needed(deviation: float, half: float) -> int:
-    """The number of tasks that gives the 95 % interval ± ``half``,
-    given the standard deviation of one task.
+    """The number of tasks that gives the 95 % interval ± ``half``.
+
+    It follows from the standard deviation of one task.
 
     >>> tasks_needed(0.10, 0.002)
     9604

@@ -1,5 +1,8 @@
-"""A batch to label: the problem that ``manyway label`` and ``manyway review`` give to a method, from features or
-from scores, and the names of its classes and items."""
+"""A batch to label, from features or from scores.
+
+It is the problem that ``manyway label`` and ``manyway review`` give to a method, with the names of
+its classes and items.
+"""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext

@@ -1,5 +1,6 @@
-"""ADAPT: Gaussian classes from the most certain queries of a batch,
-beside the class vectors (Zhang et al., 2025).
+"""ADAPT: Gaussian classes from the most certain queries of a batch (Zhang et al., 2025).
+
+They stand beside the class vectors.
 """
 
 from typing import Literal, NamedTuple
@@ -27,14 +28,13 @@ def adapt(
     With logits l_qk = τ x_q·w_k and p_q = softmax(l_q), each class has a bank: the b queries of the
     lowest entropy among those whose label argmax_k l_qk it is. A class with a bank has the mean
 
-        μ_k = 0.9 Σ_q (1 + [q in the bank of k]) p_qk x_q / Σ_q (1 + [q in the bank
-        of k]) p_qk + 0.1 w_k,
+        μ_k = 0.9 Σ_q (1 + [q in the bank of k]) p_qk x_q / Σ_q (1 + [q in the bank of k]) p_qk + 0.1 w_k,
 
     the others have w_k. All have one precision matrix: P = d (R'R + tr(R'R)/(M − 1) I)⁻¹, where R
     are the M samples of all banks, minus the means of their classes and centred. Then
 
-        g_qk = x_q' P μ_k − ½ μ_k' P μ_k, f_qk = (1/c) ln softmax_k(g_q) + (1/2M) Σ_j p_jk x_q·x_j,
-        over the samples j of the bank of k,
+        g_qk = x_q' P μ_k − ½ μ_k' P μ_k,
+        f_qk = (1/c) ln softmax_k(g_q) + (1/2M) Σ_j p_jk x_q·x_j, over the samples j of the bank of k,
 
     and the answer is the softmax of l_qk exp(f_qk − max_k f_qk).
 
@@ -146,7 +146,8 @@ class _Banks(NamedTuple):
         return torch.where(self.members.any(1).unsqueeze(-1), mixed, vectors)
 
     def residuals(self, query: Tensor, means: Tensor) -> Tensor:
-        """[t, q, d] the samples of banks, minus the means of their classes and centred;
+        """[t, q, d] the samples of banks, minus the means of their classes and centred.
+
         0 for the other queries.
         """
         chosen = self.members.sum(-1, keepdim=True)

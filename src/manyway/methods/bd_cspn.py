@@ -19,8 +19,9 @@ def bd_cspn(
 ) -> Solution:
     """Rectify prototypes with shifted, pseudo-labelled queries, and label by the nearest one.
 
-    With p_k the support's class means, and n running over the support and the shifted queries z_q +
-    mean_s z_s − mean_q z_q, each sample is assigned to the class c_n = argmax_k cos(z_n, p_k), and
+    With p_k the support's class means, and n running over the support and the shifted queries
+    z_q + mean_s z_s − mean_q z_q, each sample is assigned to the class
+    c_n = argmax_k cos(z_n, p_k), and
 
         w_k = mean of g_nk z_n over the samples with c_n = k,      g_n = softmax_k(τ cos(z_n, p_k)).
 
@@ -52,8 +53,8 @@ def bd_cspn(
 
     The defaults are those of the PADDLE paper's experiments, which use τ = 30 for ResNet-18 on
     tiered-ImageNet and 50 elsewhere. The paper of BD-CSPN uses τ = 10, ``weighting="samples"`` and
-    ``cosine=True``. The method itself predicts labels only; probabilities are softmax_k(−½‖w_k −
-    z_q‖²), or softmax_k(τ cos(w_k, z_q)) with ``cosine``.
+    ``cosine=True``. The method itself predicts labels only; probabilities are
+    softmax_k(−½‖w_k − z_q‖²), or softmax_k(τ cos(w_k, z_q)) with ``cosine``.
 
     Differs from the authors' code: the features are transformed (the published benchmark computes
     ``cl2`` and then uses the untransformed features); a class to which no sample is assigned keeps
@@ -85,8 +86,9 @@ def bd_cspn(
 
 
 def _weights(logits: Tensor, assigned: Tensor, weighting: str) -> Tensor:
-    """[t, n, k] the weight of each sample in the rectified prototype of the class
-    that it is assigned to.
+    """[t, n, k] the weight of each sample in the rectified prototype of its class.
+
+    That is the class that it is assigned to.
     """
     if weighting == "classes":
         return logits.softmax(-1) * assigned / assigned.sum(1, keepdim=True).clamp_min(1)

@@ -1,5 +1,6 @@
-"""Label shift: calibrated posteriors, corrected for the class proportions of the queries
-(Saerens et al., 2002).
+"""Label shift: posteriors corrected for class proportions (Saerens et al., 2002).
+
+The posteriors are calibrated, and the proportions are those of the queries.
 """
 
 from typing import Any
@@ -33,22 +34,22 @@ def label_shift(
         u_qk = p_qk π_k / Σ_j p_qj π_j
         π_k  = mean_q u_qk.
 
-    With ``calibrate``, p = softmax_k(ℓ_qk / T + b_k) is bias-corrected temperature scaling of
-    the log-likelihoods of ``evidence`` without its metric, ℓ_qk = −½ τ (‖z_q − w_k‖² − S/n_k):
-    w_k is the mean of the n_k support samples, S the within-class scatter and τ the precision.
-    T and b minimise the cross-entropy of the support samples, each of which is left out of its
-    own class mean, with normal priors: 1/T is 1 ± 0.5 and b_k is 0 ± 1. Where no class has two
-    samples, T = 1 and b = 0. With class features, w_k is the normalised class feature, ℓ_qk =
-    −½ τ ‖z_q − w_k‖² with τ = ``logit_scale``, and no sample need be left out. Each class has
-    the same weight in the cross-entropy.
+    With ``calibrate``, p = softmax_k(ℓ_qk / T + b_k) is bias-corrected temperature scaling of the
+    log-likelihoods of ``evidence`` without its metric, ℓ_qk = −½ τ (‖z_q − w_k‖² − S/n_k): w_k is
+    the mean of the n_k support samples, S the within-class scatter and τ the precision. T and b
+    minimise the cross-entropy of the support samples, each of which is left out of its own class
+    mean, with normal priors: 1/T is 1 ± 0.5 and b_k is 0 ± 1. Where no class has two samples, T = 1
+    and b = 0. With class features, w_k is the normalised class feature, ℓ_qk = −½ τ ‖z_q − w_k‖²
+    with τ = ``logit_scale``, and no sample need be left out. Each class has the same weight in the
+    cross-entropy.
 
     Parameters
     ----------
     tasks : Tasks
         The tasks to solve.
     calibrate : bool, default=True
-        Whether to calibrate posteriors. If not, they are softmax_k(−½ τ ‖z_q − w_k‖²) with τ =
-        ``logit_scale`` and w_k the normalised mean of the support samples or class feature.
+        Whether to calibrate posteriors. If not, they are softmax_k(−½ τ ‖z_q − w_k‖²) with
+        τ = ``logit_scale`` and w_k the normalised mean of the support samples or class feature.
     logit_scale : float, default=20.0
         τ, which multiplies the logits before a softmax. The logits are −½ squared distances. It is
         used where τ is not calibrated on left-out samples.
@@ -137,8 +138,9 @@ def _calibrated_on_left_out(tasks: Tasks) -> tuple[Tensor, Tensor]:
 def class_proportions(
     posteriors: Tensor, max_iter: int, tol: float
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """EM for the proportions: these [t, k], the number of iterations [t] and whether the
-    tolerance was met [t].
+    """EM for the proportions.
+
+    Returns these [t, k], the number of iterations [t] and whether the tolerance was met [t].
 
     ``posteriors`` [t, q, k] of equally frequent classes need not be normalised.
     """

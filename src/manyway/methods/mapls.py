@@ -1,5 +1,6 @@
-"""MAPLS: class proportions of the queries by maximum a posteriori,
-held near equal ones (Ye et al., WACV 2024).
+"""MAPLS: class proportions of the queries by maximum a posteriori (Ye et al., WACV 2024).
+
+They are held near equal ones.
 """
 
 from collections.abc import Callable
@@ -160,8 +161,9 @@ def _proportions(
 
 
 def _weight_by_rule(found: Tensor, start: Tensor) -> Tensor:
-    """[t, 1] λ by the authors' rule, from proportions by maximum likelihood and those of the
-    source, both [t, k].
+    """[t, 1] λ by the authors' rule.
+
+    It follows from proportions by maximum likelihood and those of the source, both [t, k].
     """
     uniform = torch.full_like(start, 1 / start.shape[-1])
     of_source = _divergence(start, uniform)

@@ -1,5 +1,6 @@
-"""OSLO: labels and outlier scores by soft assignments that outliers hardly enter
-(Boudiaf et al., CVPR 2023).
+"""OSLO: labels and outlier scores by soft assignments (Boudiaf et al., CVPR 2023).
+
+Outliers hardly enter these.
 """
 
 import torch
@@ -45,8 +46,8 @@ def oslo(
     -------
     Solution
         ``unknown`` is 1 − ξ of the last iteration. ``probabilities`` are softmax_k(c_qk / λ_z) with
-        the last prototypes: those of the classes, if the query is of one of them; each row sums to
-        1. ``converged`` is False: there is no stopping rule.
+        the last prototypes: those of the classes, if the query is of one of them; each row
+        sums to 1. ``converged`` is False: there is no stopping rule.
 
     Notes
     -----

@@ -34,17 +34,17 @@ def osls(
     """Correct posteriors for the proportions of the classes and of unknown queries.
 
     A gate h_q, from 0 to 1, says how far the largest cosine of a query speaks for a known class.
-    With p_q = softmax_k(τ x_q·w_k), the posteriors for K classes and unknown are (h_q p_q, 1 −
-    h_q), for a source in which the part r is known and classes are equally frequent. EM finds the
-    proportions of the queries, (ρ π, 1 − ρ):
+    With p_q = softmax_k(τ x_q·w_k), the posteriors for K classes and unknown are
+    (h_q p_q, 1 − h_q), for a source in which the part r is known and classes are equally frequent.
+    EM finds the proportions of the queries, (ρ π, 1 − ρ):
 
         g_q ∝ (h_q p_q π K ρ/r, (1 − h_q) (1 − ρ)/(1 − r)),
         ρ = 1 − mean_q g_q,unknown,      π_k = λ mean_q g_qk / ρ + (1 − λ)/K.
 
     Then ρ is corrected for the errors of the gate, and the answer is g. The gate is learned from
     the support: a sample against prototypes of which that of its class lacks it is known; the same
-    sample without the prototype of its class is unknown. With σ₁ and σ₀ the mean gates of both, r =
-    ½σ₀ / (1 − σ₁ + ½σ₀) and ρ ← (ρ − ½σ₀) / (σ₁ − ½σ₀), between 0 and 1.
+    sample without the prototype of its class is unknown. With σ₁ and σ₀ the mean gates of both,
+    r = ½σ₀ / (1 − σ₁ + ½σ₀) and ρ ← (ρ − ½σ₀) / (σ₁ − ½σ₀), between 0 and 1.
 
     Parameters
     ----------
@@ -227,8 +227,9 @@ class _Mixture(NamedTuple):
     source_share: Tensor  # [t, 1] r
 
     def _parts(self, proportions: Tensor, known: Tensor) -> tuple[Tensor, Tensor]:
-        """[t, q] the joint densities of a query and of being known, and of being unknown;
-        in units of the source.
+        """[t, q] the joint densities of a query and of being known, and of being unknown.
+
+        In units of the source.
         """
         n_classes = self.posteriors.shape[-1]
         of_classes = (self.posteriors @ proportions.unsqueeze(-1)).squeeze(-1) * n_classes

@@ -1,5 +1,6 @@
-"""Figures as values, and how they are drawn into files:
-panels of curves with one legend (PNG, SVG, PDF).
+"""Figures as values, and how they are drawn into files.
+
+Panels of curves with one legend (PNG, SVG, PDF).
 """
 
 from __future__ import annotations
@@ -32,8 +33,9 @@ _DATES: dict[str, dict[str, Any]] = {
 
 
 class Curve(NamedTuple):
-    """Points in the order of x. ``low`` and ``high`` bound a band;
-    they are empty where there is none.
+    """Points in the order of x. ``low`` and ``high`` bound a band.
+
+    They are empty where there is none.
     """
 
     label: str
@@ -85,8 +87,9 @@ def write_figures(
     formats: Sequence[str],
     inputs: Sequence[Path] = (),
 ) -> list[Path]:
-    """Draw each figure into FOLDER/PREFIX-NAME.FORMAT;
-    characters that could leave the folder become hyphens.
+    """Draw each figure into FOLDER/PREFIX-NAME.FORMAT.
+
+    Characters that could leave the folder become hyphens.
 
     Nothing is written over ``inputs`` (files, or folders with files), also not through a link.
     """
@@ -147,6 +150,7 @@ def canvas_of(width: float, height: float) -> Iterator[Canvas]:
 
 def draw_panel(ax: Axes, figure: Figure, panel: Panel) -> dict[str, Any]:
     """Draw the curves of a panel; gives its legend.
+
     Groups of an SVG file are named after the number of the curve.
     """
     styles = figure.styles
@@ -186,8 +190,9 @@ def draw_panel(ax: Axes, figure: Figure, panel: Panel) -> dict[str, Any]:
 
 
 def _set_ticks(axis: Axis, log: bool, whole: bool = False) -> None:
-    """Choose round numbers: 1, 2, 5, 10, … on a short logarithmic scale,
-    whole numbers where all values are.
+    """Choose round numbers.
+
+    They are 1, 2, 5, 10, … on a short logarithmic scale, and whole numbers where all values are.
     """
     from matplotlib.ticker import LogLocator, MaxNLocator, NullFormatter
 

@@ -1,4 +1,5 @@
 """The colour, marker and dash of each method, the same in every plot.
+
 Colour is never the only difference.
 
 The colours are those of Okabe and Ito and two of Tol's: they can be told apart with all common
@@ -48,6 +49,7 @@ _SPARE = [_style(colour, *look) for look, colour in _OTHERS]
 
 def styles_of(lines: Mapping[str, str]) -> dict[str, Style]:
     """The style of each line by its label; ``lines`` has their names.
+
     A method has its own, others the spare ones.
     """
     spare = itertools.cycle(_SPARE)

@@ -1,5 +1,6 @@
-"""The actions of a review. One class each: what it must say, what it does, how it is taken back,
-and how it is told.
+"""The actions of a review.
+
+One class each: what it must say, what it does, how it is taken back, and how it is told.
 
 `ACTIONS` is the list that everything else reads: the journal and the server make actions from it,
 and the page makes its buttons, its keys, its help and its history from it. A new action is a new

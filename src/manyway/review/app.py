@@ -111,8 +111,10 @@ class _Front:
         self._assets = {path.name: path.read_bytes() for path in assets}
 
     async def page(self, request: Request) -> Response:
-        """The page; for a browser that has the token, a page that lets it in; for others one that
-        says no."""
+        """The page.
+
+        A browser that has the token gets a page that lets it in, others get one that says no.
+        """
         token = request.query_params.get("token")
         known = self._guard.has_cookie(request)
         if token is not None and (known or self._guard.take_token(token)):

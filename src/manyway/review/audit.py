@@ -1,5 +1,6 @@
-"""When a review is done: a random check of the remaining labels, with a bound that holds whenever
-one stops.
+"""When a review is done: a random check of the remaining labels.
+
+Its bound holds whenever one stops.
 
 Questions that a method chooses say nothing about the labels it did not ask for. A check therefore
 keeps the labels as they are, draws items at random among the N that have no answer, and counts how
@@ -78,8 +79,9 @@ class Check:
     def planned(
         cls, n_items: int, tolerance: float, risk: float, of: int, tolerances: Iterable[float]
     ) -> "Check":
-        """The check with its own prior, unless a stricter one among ``tolerances`` takes fewer
-        answers.
+        """The check with its own prior, unless a stricter one takes fewer answers.
+
+        Stricter ones are among ``tolerances``.
 
         Its prior is taken then: the bound holds for every prior, and what shows the stricter
         statement shows the looser one. So a looser tolerance never takes more answers if all labels
@@ -112,8 +114,10 @@ class Check:
         return np.asarray(gammaln(np.arange(self.n_items + 1) + 1.0))
 
     def most_wrong(self, asked: int, wrong: int) -> int:
-        """How many of the labels that were not asked for are wrong at most, after so many answers
-        of the check."""
+        """How many of the labels that were not asked for are wrong at most.
+
+        It is so after so many answers of the check.
+        """
         return int(np.flatnonzero(self._evidence(asked, wrong) < -log(self.risk))[-1])
 
     def next_risk(self, asked: int, wrong: int) -> float:
@@ -121,8 +125,10 @@ class Check:
         return self.risk * exp(float(self._evidence(asked, wrong).min()))
 
     def _evidence(self, asked: int, wrong: int) -> np.ndarray[Any, Any]:
-        """[n − m + 1] ln E(W) of all W that the answers allow, which are those from x to N − (m −
-        x)."""
+        """[n − m + 1] ln E(W) of all W that the answers allow.
+
+        These are those from x to N − (m − x).
+        """
         factorials = self._factorials
         rest = self.n_items - asked
         few = factorials[: rest + 1]
@@ -150,8 +156,10 @@ class Check:
         return these.start - asked + bisect_left(these, True, key=lambda at: self.done(at, wrong))
 
     def learning_pays(self, asked: int, wrong: int, rest: int) -> bool:
-        """Whether a new check of the ``rest`` of the labels, after they have learned, needs fewer
-        answers."""
+        """Whether a new check after learning needs fewer answers.
+
+        It would be of the ``rest`` of the labels.
+        """
         again = replace(self, n_items=max(rest, 1), risk=self.next_risk(asked, wrong))
         return wrong > 0 and self.left(asked, wrong) > again.left(0, 0)
 
@@ -209,8 +217,10 @@ class CheckProgress(NamedTuple):
 
 
 class RandomCheck(NamedTuple):
-    """A check that is going on: the items in the order in which they are asked for, and their
-    labels when it began."""
+    """A check that is going on.
+
+    It has the items in the order in which they are asked for, and their labels when it began.
+    """
 
     check: Check
     labels: Mapping[int, int]  # item -> the number of its class, or a negative number for unknown

@@ -1,5 +1,7 @@
-"""What is reviewed: examples, items and where their pictures are; saved in the folder of the
-review."""
+"""What is reviewed: examples, items and where their pictures are.
+
+It is saved in the folder of the review.
+"""
 
 import hashlib
 import json
@@ -32,8 +34,9 @@ _PLAIN = ("kind", "title", "open_set", "scores")  # what is saved as it is
 
 
 class ScoreFile(NamedTuple):
-    """The file of another program that scores were read from, so that labels can be written into
-    it.
+    """The file of another program that scores were read from.
+
+    Labels can be written into it.
 
     Parameters
     ----------
@@ -51,8 +54,9 @@ class ScoreFile(NamedTuple):
 
     @classmethod
     def of(cls, scores: Scores) -> "ScoreFile | None":
-        """Where scores come from; None where labels cannot be written back,
-        because it is a table.
+        """Where scores come from.
+
+        None where labels cannot be written back, because it is a table.
         """
         paths = [origin.path for origin in scores.origins]
         if not paths or sum(origin.n_items for origin in scores.origins) < len(scores):
@@ -127,8 +131,10 @@ class ReviewData:
 
     @cached_property
     def columns(self) -> dict[str, list[str]]:
-        """What else is known about all items, as texts: the columns of their file, and the folders
-        of pictures."""
+        """What else is known about all items, as texts.
+
+        It is the columns of their file, and the folders of pictures.
+        """
         told = self.items.texts  # a column of texts is what the page shows: once is enough
         found = {}
         for name, cells in self.items.carried.items():
@@ -143,8 +149,10 @@ class ReviewData:
 
     @cached_property
     def bursts(self) -> list[int]:
-        """[n] the number of each item's burst: pictures of one folder that were taken within
-        seconds. -1: none."""
+        """[n] the number of each item's burst, -1 for none.
+
+        A burst is pictures of one folder that were taken within seconds.
+        """
         times = [_time(text) for text in self.columns.get(TAKEN, ())]
         folders = self.columns.get("folder", [""] * len(times))
         found = [-1] * len(self.names)
@@ -164,8 +172,10 @@ class ReviewData:
         return str(carried[row])
 
     def box(self, row: int) -> tuple[float, ...] | None:
-        """Left, top, width and height of an item in its picture, in parts of the picture; None: all
-        of it."""
+        """Left, top, width and height of an item, in parts of its picture.
+
+        None is all of the picture.
+        """
         if row >= len(self.items):
             return None
         return box_of({name: cells[row] for name, cells in self.items.carried.items()})
@@ -180,8 +190,10 @@ class ReviewData:
         return digest.hexdigest()
 
     def save(self, folder: Path) -> None:
-        """Write everything into the folder of a review, so that it needs neither the files nor the
-        encoder again."""
+        """Write everything into the folder of a review.
+
+        It then needs neither the files nor the encoder again.
+        """
         parts = {name: getattr(self, name) for name in _PARTS if getattr(self, name) is not None}
         tensors = {name: items.rows(0, len(items)).contiguous() for name, items in parts.items()}
         if self.examples.base_mean is not None:

@@ -1,5 +1,8 @@
-"""The result of a review as files: a table of labels, examples with the reviewed items added to
-them, sorted pictures, and the file of a classifier with the labels in it."""
+"""The result of a review as files.
+
+They are a table of labels, examples with the reviewed items added to them, sorted pictures, and the
+file of a classifier with the labels in it.
+"""
 
 import os
 import re
@@ -167,8 +170,9 @@ def export_labels(session: Session, path: AnyPath) -> int:
 def _beside(
     origin: TableOrigin, session: Session, found: Sequence[Sequence[Any]]
 ) -> dict[int, list[Any]]:
-    """What is added to each row of the table that the items come from,
-    from the answers of the items.
+    """What is added to each row of the table that the items come from.
+
+    It is made from the answers of the items.
     """
     items = session.data.items
     reasons = [""] * len(items)
@@ -215,8 +219,9 @@ def _label_row(session: Session, row: int) -> dict[str, Any]:
 
 
 def export_examples(session: Session, path: AnyPath, find: Find | None = None) -> int:
-    """Write the labelled examples together with the reviewed items, for ``manyway label`` to read
-    as examples.
+    """Write the labelled examples together with the reviewed items.
+
+    ``manyway label`` can read them as examples.
 
     Parameters
     ----------
@@ -349,8 +354,9 @@ def _table(path: AnyPath) -> Path:
 
 
 def export_folders(session: Session, path: AnyPath, find: Find, *, copy: bool = False) -> int:
-    """Sort the pictures of all items into one folder per label; unknown items get the folder
-    ``unknown``.
+    """Sort the pictures of all items into one folder per label.
+
+    Unknown items get the folder ``unknown``.
 
     Parameters
     ----------
@@ -380,8 +386,10 @@ def export_folders(session: Session, path: AnyPath, find: Find, *, copy: bool = 
 def _write_folders(
     target: Path, pictures: Sequence[_Picture], find: Find, *, copy: bool = False
 ) -> None:
-    """One folder per class. ``target`` is a new folder, which appears when it is complete: people
-    sort by hand too."""
+    """Write one folder per class.
+
+    ``target`` is a new folder, which appears when it is complete: people sort by hand too.
+    """
     if target.is_symlink() or target.exists():
         raise InputError(f"{target} exists already; choose another name.")
     made = target.parent / f".{target.name[:40]}-{secrets.token_hex(4)}"

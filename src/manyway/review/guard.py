@@ -107,8 +107,10 @@ class Guard:
         return None
 
     async def __call__(self, app: _App, scope: _Message, receive: Any, send: Any) -> None:
-        """The check as a layer around an application; it also sets the security headers of every
-        answer."""
+        """The check as a layer around an application.
+
+        It also sets the security headers of every answer.
+        """
         from starlette.requests import Request
         from starlette.responses import JSONResponse
 

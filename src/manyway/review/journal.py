@@ -1,5 +1,7 @@
-"""The journal of a review: every action is on the disk before it is acknowledged, and none is ever
-deleted."""
+"""The journal of a review.
+
+Every action is on the disk before it is acknowledged, and none is ever deleted.
+"""
 
 import hashlib
 import json
@@ -198,8 +200,10 @@ class Journal:
         return entry
 
     def _refuse_changes(self) -> None:
-        """OSError where the file is not the one that was opened, or is longer or shorter than it
-        was left."""
+        """Raise OSError where the file is not as it was left.
+
+        It may be another file than the one that was opened, or longer or shorter.
+        """
         own = os.fstat(self._file.fileno())
         there = self.path.stat() if self.path.exists() else None
         is_own = there is not None and (there.st_ino, there.st_dev) == (own.st_ino, own.st_dev)

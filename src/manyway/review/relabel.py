@@ -134,8 +134,10 @@ class Relabel:
         return pile.classes, _spread_out(found, pile.rows, n_items, self._earliest)
 
     def _pile(self, known: Known) -> _Pile:
-        """The items that take part. Unknown ones do not: they get no label, and must not move a
-        class."""
+        """The items that take part.
+
+        Unknown ones do not: they get no label, and must not move a class.
+        """
         new: dict[str, list[int]] = {}  # classes without examples
         for row, label in known.items():
             if label is not None and label not in self._number:
@@ -159,22 +161,28 @@ class Relabel:
 
     @cached_property
     def _placed(self) -> LearnedBatch | None:
-        """What is learned from the examples, and the items where distances are measured: once, for
-        all answers."""
+        """What is learned from the examples, and the items where distances are measured.
+
+        It is computed once, for all answers.
+        """
         if self.data.scores:
             return None
         with torch.no_grad():
             return place_once(self.tasks, self.data.open_set)
 
     def nearest(self, row: int, count: int) -> list[int]:
-        """The examples whose features have the highest cosine similarity with those of an item,
-        nearest first."""
+        """The examples nearest to an item, nearest first.
+
+        Their features have the highest cosine similarity with those of the item.
+        """
         similarity = self._examples @ self._items[row]
         return [int(at) for at in similarity.argsort(descending=True, stable=True)[:count]]
 
     def central(self, rows: Sequence[int]) -> list[int]:
-        """Items in the order of their likeness with the mean of all of them; those without features
-        come last."""
+        """Items in the order of their likeness with the mean of all of them.
+
+        Those without features come last.
+        """
         read = [row for row in rows if row < len(self._items)]
         others = [row for row in rows if row >= len(self._items)]
         similarity = self._items[read] @ self._items[read].sum(0)
@@ -182,8 +190,10 @@ class Relabel:
         return [read[at] for at in order] + others
 
     def likeness(self, rows: Sequence[int], weights: Sequence[float]) -> Likeness:
-        """How like the weighted mean of a group each of its items is, by the cosine of their
-        features."""
+        """How like the weighted mean of a group each of its items is.
+
+        It is the cosine of their features.
+        """
         read = [at for at, row in enumerate(rows) if row < len(self._items)]
         values = [0.0] * len(rows)
         if not read:

@@ -1,5 +1,7 @@
-"""A running review: its state, the journal that keeps every action, and the thread that labels the
-items again."""
+"""A running review.
+
+It has its state, the journal that keeps every action, and the thread that labels the items again.
+"""
 
 import secrets
 import threading
@@ -166,8 +168,10 @@ class Session(State):
             }
 
     def _new_classes(self) -> list[dict[str, Any]]:
-        """The classes without examples, with the items that stand for them: the one in their middle
-        first."""
+        """The classes without examples, with the items that stand for them.
+
+        The item in their middle comes first.
+        """
         members: dict[int, list[int]] = {}
         for row, answer in enumerate(self.answers):
             if answer >= self.n_catalogue:
@@ -187,8 +191,10 @@ class Session(State):
         return [{"row": at, "name": examples.text(at), "label": labels[at]} for at in found]
 
     def likeness(self, rows: Sequence[int]) -> Likeness:
-        """How alike the items of a group are. One counts as much as it is probable that it is
-        unknown."""
+        """How alike the items of a group are.
+
+        One counts as much as it is probable that it is unknown.
+        """
         if not rows or not all(0 <= row < len(self.answers) for row in rows):
             raise InputError("A group has at least one item, and only items of the review.")
         with self.lock:
@@ -221,8 +227,9 @@ class Session(State):
                     self.version += 1  # the page learns that nothing more is to come
 
     def label_now(self) -> None:
-        """Label again with the answers as they are now;
-        a failure is shown and the review goes on.
+        """Label again with the answers as they are now.
+
+        A failure is shown and the review goes on.
         """
         with self.lock:
             known = self.known

@@ -1,5 +1,7 @@
-"""What is known in a review: answers, comments, suggestions, and what can be taken back. No files
-and no threads."""
+"""What is known in a review: answers, comments, suggestions, and what can be taken back.
+
+It has no files and no threads.
+"""
 
 from collections.abc import Container, Mapping
 from dataclasses import dataclass
@@ -230,14 +232,19 @@ class State:
         return Choice(self.best[row][0], self.probabilities[row][0])
 
     def expected_errors(self, n_items: int | None = None) -> float:
-        """How many labels without an answer are expected to be wrong, among the first items or
-        among all."""
+        """How many labels without an answer are expected to be wrong.
+
+        They are counted among the first items or among all.
+        """
         answers = self.answers[:n_items]
         return sum(1.0 - self.chosen(row).probability for row, k in enumerate(answers) if k == OPEN)
 
     def progress(self) -> dict[str, Any]:
-        """How far the review is: items reviewed, errors expected among the others, expected
-        proportion right."""
+        """How far the review is.
+
+        It has the items reviewed, the errors expected among the others, and the expected proportion
+        right.
+        """
         n_items = len(self.answers)
         errors = self.expected_errors()
         check = None
@@ -373,8 +380,9 @@ class State:
         return [numbers.get(group, -1) for group in groups]
 
     def _explain(self, before: float, learned: Mapping[str, float], moves: _Moves) -> str:
-        """Why many more or fewer errors are expected than before;
-        nothing where the change is small.
+        """Why many more or fewer errors are expected than before.
+
+        Nothing where the change is small.
         """
         now = self.expected_errors(len(self.data.items))
         if abs(now - before) <= max(_JUMP * before, _FEWEST):

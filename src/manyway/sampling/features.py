@@ -111,8 +111,9 @@ class FeatureSet:
 
     @cached_property
     def fingerprint(self) -> str:
-        """A hash of what experiments depend on: features, labels, given support,
-        base mean and class features.
+        """A hash of what experiments depend on.
+
+        It is features, labels, given support, base mean and class features.
         """
         digest = hashlib.sha256()
         for value in (
@@ -130,8 +131,9 @@ class FeatureSet:
 
     @cached_property
     def moderate(self) -> tuple[Tensor, Tensor | None, Tensor | None]:
-        """Features, base mean and class features,
-        rescaled by a power of two where their magnitude is extreme.
+        """Features, base mean and class features, of moderate magnitude.
+
+        They are rescaled by a power of two where their magnitude is extreme.
         """
         return self.moderate_with(self.features[:0])
 

@@ -86,8 +86,9 @@ def sample_tasks(
 def sample_groups(
     features: FeatureSet, spec: TaskSpec, seed: int = 0, start: int = 0, count: int = 1000
 ) -> list[tuple[Tensor, Tasks]]:
-    """The tasks of ``sample_tasks`` in groups with the same number of queries,
-    each with the places of its tasks.
+    """The tasks of ``sample_tasks`` in groups with the same number of queries.
+
+    Each group has the places of its tasks.
 
     There are several groups only where ``k_eff`` is a range and some classes have few samples.
 
@@ -317,8 +318,9 @@ def _check_possible(features: FeatureSet, spec: TaskSpec, sizes: Tensor) -> None
 
 
 def _check_unknown(spec: TaskSpec, sizes: Tensor, n_classes: int, where: str) -> None:
-    """Refuse unknown queries that cannot be drawn from every choice of ``n_classes``
-    classes of these sizes.
+    """Refuse unknown queries that cannot be drawn from every choice of classes.
+
+    Choices are of ``n_classes`` classes of these sizes.
     """
     if n_classes < (spec.unknown_classes or 1):
         hint = "lower unknown_classes or n_ways, or give unknown_from"
@@ -337,8 +339,9 @@ def _check_unknown(spec: TaskSpec, sizes: Tensor, n_classes: int, where: str) ->
 
 
 def _draw(pool: _Pool, unknown: _Pool | None, spec: TaskSpec, seed: int, tasks: Tensor) -> _Drawn:
-    """Draw the numbered tasks; unknown queries come from the pool ``unknown``,
-    or from classes not in the task.
+    """Draw the numbered tasks.
+
+    Unknown queries come from the pool ``unknown``, or from classes not in the task.
     """
     n_all = len(pool.sizes)
     n_ways = spec.ways(n_all)
@@ -421,8 +424,9 @@ def _known_queries(
 def _effective(
     spec: TaskSpec, seed: int, tasks: Tensor, n_ways: int
 ) -> tuple[Tensor, Tensor | None]:
-    """The classes of a task that queries come from [t, e];
-    where their number differs, which of them to use.
+    """The classes of a task that queries come from [t, e].
+
+    Where their number differs, also which of them to use.
     """
     key = draws.keys(seed, _EFFECTIVE, tasks)
     total = torch.tensor(n_ways, device=tasks.device)
@@ -437,8 +441,9 @@ def _effective(
 def _draw_unknown(
     pool: _Pool, ways: Tensor | None, spec: TaskSpec, seed: int, tasks: Tensor
 ) -> tuple[Tensor, Tensor]:
-    """Rows and classes [t, n_unknown] of queries from any class of the pool but
-    those in ``ways`` [t, k].
+    """Rows and classes [t, n_unknown] of unknown queries.
+
+    They are of any class of the pool but those in ``ways`` [t, k].
     """
     classes = torch.arange(len(pool.sizes), device=tasks.device).expand(len(tasks), -1)
     if ways is not None:
@@ -483,8 +488,9 @@ def _from_all(
 
 
 def _query_places(spec: TaskSpec, seed: int, tasks: Tensor, left: Tensor) -> tuple[Tensor, Tensor]:
-    """For each query, which effective class it comes from and which of the class's left
-    samples it is [t, q].
+    """For each query [t, q], its effective class and its place there.
+
+    The place is among the samples that the class has left.
     """
     key = draws.keys(seed, _QUERY, tasks)
     if spec.sampling == "uniform":
@@ -527,8 +533,9 @@ def _order_in_stream(spec: TaskSpec, seed: int, tasks: Tensor, labels: Tensor) -
 
 
 def _batch_drawn(spec: TaskSpec, key: Tensor, labels: Tensor, at: Tensor) -> Tensor:
-    """The number [t, n] of the batch that each item draws;
-    with gamma = 0, the place of its class in a random order.
+    """The number [t, n] of the batch that each item draws.
+
+    With gamma = 0, the place of its class in a random order.
     """
     if not spec.gamma:
         return draws.uniform(key, 0).argsort(1).argsort(1).gather(1, labels)
@@ -542,8 +549,9 @@ def _batch_drawn(spec: TaskSpec, key: Tensor, labels: Tensor, at: Tensor) -> Ten
 
 
 def _dirichlet_counts(key: Tensor, left: Tensor, spec: TaskSpec) -> Tensor:
-    """Counts [t, e] that add up to n_query, in Dirichlet(alpha) proportions,
-    none above what its class has left.
+    """Counts [t, e] that add up to n_query, in Dirichlet(alpha) proportions.
+
+    None is above what its class has left.
 
     They are computed on the CPU in float64:
     special functions differ between devices in the last digit, and a task must not.
@@ -570,8 +578,9 @@ def _dirichlet_counts(key: Tensor, left: Tensor, spec: TaskSpec) -> Tensor:
 
 
 def _largest_remainder(weights: Tensor, total: Tensor) -> Tensor:
-    """Integers [t, e] in proportion to the weights, adding up to total [t, 1];
-    the largest fractions are rounded up.
+    """Integers [t, e] in proportion to the weights, adding up to total [t, 1].
+
+    The largest fractions are rounded up.
     """
     # nothing is left where all weights are 0
     exact = weights / weights.sum(1, keepdim=True).clamp_min(1e-300) * total

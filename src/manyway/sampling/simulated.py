@@ -91,7 +91,8 @@ def _rows(plan: Simulation, labels: NDArray[np.int64], rng: Generator) -> NDArra
 
 
 def sklearn_table(name: str) -> FeatureSet:
-    """A table of scikit-learn: iris, wine, cancer or digits;
+    """A table of scikit-learn: iris, wine, cancer or digits.
+
     NAME/standard has columns of variance 1.
 
     >>> sklearn_table("iris/standard").features.std(0, correction=0).round(decimals=3).tolist()

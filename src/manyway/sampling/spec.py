@@ -230,15 +230,17 @@ class TaskSpec:
 
     @property
     def n_known(self) -> int:
-        """The number of known queries of a task or of a whole stream;
-        at most, where tasks differ.
+        """The number of known queries of a task or of a whole stream.
+
+        At most, where tasks differ.
         """
         return self.n_query * self.n_batches
 
     @property
     def n_queries(self) -> int:
-        """The number of queries of a task or batch, the unknown ones included;
-        at most, where tasks differ.
+        """The number of queries of a task or batch, the unknown ones included.
+
+        At most, where tasks differ.
         """
         return self.n_query + self.n_unknown
 
@@ -279,8 +281,9 @@ DEFAULTS: dict[str, Any] = {field.name: field.default for field in fields(TaskSp
 
 
 def task_fields(task: TaskSpec) -> dict[str, Any]:
-    """The fields of a task as a mapping; a feature set in ``unknown_from`` is
-    named by its fingerprint.
+    """The fields of a task as a mapping.
+
+    A feature set in ``unknown_from`` is named by its fingerprint.
 
     >>> task_fields(TaskSpec(k_eff=(1, 4)))["k_eff"]
     [1, 4]

@@ -1,5 +1,6 @@
-"""Training on base classes with cross-entropy,
-so that the features also separate classes never seen.
+"""Training on base classes with cross-entropy.
+
+It makes features that also separate classes never seen.
 
 Random numbers come from generators seeded by (seed, purpose, epoch, step) and never from the global
 one. An epoch is therefore the same whatever ran before it: a resumed run equals an uninterrupted
@@ -57,8 +58,9 @@ class EpochResult:
 
 
 class Reporter(NamedTuple):
-    """Callbacks that follow the training: ``step(epoch, n_images)`` per batch and
-    ``epoch(result)`` per epoch.
+    """Callbacks that follow the training.
+
+    ``step(epoch, n_images)`` is called per batch and ``epoch(result)`` per epoch.
     """
 
     step: Step = lambda epoch, n_images: None
@@ -324,8 +326,9 @@ class _SavedRun:
         write_log(self.folder / LOG, history)
 
     def resume(self, network: Backbone, optimizer: Optimizer) -> list[EpochResult]:
-        """Restore network and optimizer after the last saved epoch;
-        returns the history (empty for a new run).
+        """Restore network and optimizer after the last saved epoch.
+
+        Returns the history (empty for a new run).
         """
         path = self.folder / LAST
         if not path.exists():
@@ -396,8 +399,9 @@ def _is_first() -> bool:
 
 @contextmanager
 def processes(device: torch.device) -> Iterator[tuple[torch.device, int]]:
-    """The device and the rank of this process,
-    which may be one of several that torchrun started.
+    """The device and the rank of this process.
+
+    It may be one of several that torchrun started.
     """
     if device.type == "cuda":
         # All batches have the same shape, so that choosing the fastest convolution algorithm pays.
@@ -434,8 +438,9 @@ def _from_first(compute: Callable[..., float], network: Backbone, *arguments: An
 
 
 class TrainingBatch(NamedTuple):
-    """Images with labels; where a second image is mixed in,
-    also its label and the weight of the first.
+    """Images with labels.
+
+    Where a second image is mixed in, also its label and the weight of the first.
     """
 
     images: Tensor  # [n, c, h, w] float
@@ -503,6 +508,7 @@ def training_batch(
 
 def write_log(path: Path, history: Sequence[EpochResult]) -> None:
     """Write a CSV file with one line per epoch.
+
     It is small, so it is written as a whole each time.
     """
     with atomic_write(path) as temporary, temporary.open("w", newline="") as file:

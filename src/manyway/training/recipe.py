@@ -1,5 +1,6 @@
-"""How to train, as a value that is stored with the weights;
-and the augmentation of training images.
+"""How to train, as a value; and the augmentation of training images.
+
+The value is stored with the weights.
 
 Augmentation works in batches, on the device of the images. Every function takes its random numbers
 as an argument (uniforms [n, m] in [0, 1)), so that they can be drawn once for a global batch and
@@ -24,8 +25,9 @@ N_UNIFORMS = 8  # random numbers per image
 def random_resized_crop(
     images: Tensor, uniforms: Tensor, size: int, smallest: float = 0.08
 ) -> Tensor:
-    """A box of ``smallest`` to all of the area and aspect 3/4 to 4/3, anywhere inside,
-    resized to ``size``.
+    """A box anywhere inside, resized to ``size``.
+
+    Its area is ``smallest`` to all of the image's and its aspect 3/4 to 4/3.
 
     images [n, c, h, w] float, uniforms [n, 4] -> [n, c, size, size].
     """
@@ -47,8 +49,9 @@ def random_resized_crop(
 
 
 def colour_jitter(images: Tensor, uniforms: Tensor, strength: float = 0.4) -> Tensor:
-    """Brightness, contrast and saturation each times 1 ± strength,
-    in this order. uniforms [n, 3].
+    """Brightness, contrast and saturation, in this order, each times 1 ± strength.
+
+    Uniforms are [n, 3].
     """
     factors = (1 - strength) + 2 * strength * uniforms.view(-1, 3, 1, 1, 1)
     brightness, contrast, saturation = factors.unbind(1)
@@ -60,8 +63,9 @@ def colour_jitter(images: Tensor, uniforms: Tensor, strength: float = 0.4) -> Te
 
 
 def _grey(images: Tensor) -> Tensor:
-    """[n, 1, h, w] luminance (Rec. 601) of RGB images,
-    or the images themselves when they have one channel.
+    """[n, 1, h, w] luminance (Rec. 601) of RGB images.
+
+    Images with one channel stay as they are.
     """
     if images.shape[1] == 1:
         return images
@@ -81,8 +85,9 @@ def photo(images: Tensor, uniforms: Tensor, size: int, smallest: float = 0.08) -
 
 
 def drawing(images: Tensor, uniforms: Tensor, size: int) -> Tensor:
-    """For letters and other drawings: a small affine change,
-    since a flip or a crop could give another class.
+    """For letters and other drawings: a small affine change.
+
+    A flip or a crop could give another class.
     """
     theta = affine(2 * uniforms[:, :6] - 1, 0.2, 0.2, 0.2, 0.15)
     grid = F.affine_grid(theta, [len(images), images.shape[1], size, size], align_corners=False)
@@ -92,7 +97,8 @@ def drawing(images: Tensor, uniforms: Tensor, size: int) -> Tensor:
 def affine(
     signed: Tensor, rotation: float, shear: float, log_stretch: float, shift: float
 ) -> Tensor:
-    """[n, 2, 3] matrices that rotate, shear, stretch and shift by at most so much;
+    """[n, 2, 3] matrices that rotate, shear, stretch and shift by at most so much.
+
     ``signed`` [n, 6] is in [-1, 1).
     """
     angle = rotation * signed[:, 0]
@@ -181,8 +187,9 @@ class Recipe:
                 raise InputError(f"{name} is {value}; it must be finite and at least {low}.")
 
     def checks(self, epoch: int) -> bool:
-        """Whether a validation and a saved state follow an epoch (counted from 1);
-        they always follow the last.
+        """Whether a validation and a saved state follow an epoch (counted from 1).
+
+        They always follow the last.
         """
         return epoch % self.check_every == 0 or epoch == self.epochs
 

@@ -55,7 +55,8 @@ class DataSet(NamedTuple):
 
 
 def open_dataset(name: str, split: str, root: str | Path | None = None) -> ImageSource:
-    """List the pictures of one split of a data set in ``DATASETS``;
+    """List the pictures of one split of a data set in ``DATASETS``.
+
     ``root`` is the folder of data sets.
     """
     entry = named(DATASETS, name, "data set")
@@ -77,8 +78,9 @@ def base_and_validation(
     root: str | Path | None = None,
     data: str | Path | None = None,
 ) -> tuple[ImageSource, ImageSource | None, DataSet | None]:
-    """Base and validation pictures of a data set by name or by path, and
-    the entry of one that is known by name.
+    """Base and validation pictures of a data set by name or by path.
+
+    With the entry of one that is known by name.
     """
     entry = DATASETS.get(dataset)
     if entry is not None and "base" not in entry.splits:
@@ -125,8 +127,9 @@ def _reader(place: Path) -> tuple[list[str], Callable[[str], bytes]]:
 
 
 def class_in_path(name: str, classes: set[str]) -> str | None:
-    """The class of a picture: a folder of its path,
-    or the WordNet id that its file name begins with.
+    """The class of a picture.
+
+    It is a folder of its path, or the WordNet id that its file name begins with.
 
     >>> [class_in_path(name, {"n01532829"}) for name in ("train/n01532829/7.jpg", "n0153282900000005.jpg", "7.jpg")]
     ['n01532829', 'n01532829', None]
@@ -154,8 +157,9 @@ def _open_by_class(name: str, place: Path, split: str) -> ImageSource:
 
 
 def _open_inat(place: Path, split: str) -> ImageSource:
-    """The given support (10 to 193 pictures per class) and the queries,
-    in one source with ``is_support``.
+    """The given support and the queries, in one source with ``is_support``.
+
+    The support has 10 to 193 pictures per class.
     """
     lists = [_beside(place, f"inat_{part}.csv") for part in ("support", "query")]
     lines = [list(zip(*sources.read_list(path)[:2], strict=True)) for path in lists]
@@ -173,8 +177,9 @@ def _open_inat(place: Path, split: str) -> ImageSource:
 
 
 def _beside(place: Path, name: str) -> Path:
-    """The path of a list that belongs to a data set:
-    in its folder, next to it, or in ``splits`` next to it.
+    """The path of a list that belongs to a data set.
+
+    In its folder, next to it, or in ``splits`` next to it.
     """
     candidates = (place / name, place.parent / name, place.parent / "splits" / name)
     found = next((path for path in candidates if path.is_file()), None)
@@ -195,7 +200,9 @@ def _open_glyphs(place: Path, split: str) -> ImageSource:
 
 
 def _open_omniglot(place: Path, split: str) -> ImageSource:
-    """``base``: the 964 background characters; ``test``: the 659 evaluation ones; ``val``:
+    """The characters of a split of Omniglot.
+
+    ``base`` has the 964 background ones, ``test`` the 659 evaluation ones, and ``val`` the
     background ones, rotated.
     """
     if place.is_file():
@@ -244,8 +251,9 @@ def _omniglot_array(path: Path, split: str) -> ImageSource:
 
 
 def _character(name: str) -> str:
-    """The character of a path: ``images_background/Greek/character03`` for a
-    drawing in that folder.
+    """The character of a path.
+
+    It is ``images_background/Greek/character03`` for a drawing in that folder.
     """
     return "/".join(name.split("/")[-4:-1])
 

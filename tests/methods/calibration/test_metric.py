@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+from contextlib import contextmanager
 from dataclasses import replace
+from functools import partial
 
 import pytest
 import torch
 from problems import make_tasks
+from torch import Tensor
+from torch.utils._python_dispatch import TorchDispatchMode
 
+from benchmarks.agree import Sizes
+from benchmarks.agree import make_tasks as tasks_of_sizes
 from manyway import Tasks, solve
 from manyway.core.transforms import transform
 from manyway.methods.calibration.calibration import calibrate
@@ -166,6 +172,44 @@ def test_a_metric_is_used_where_left_out_examples_gain_by_it():
     assert 0 < used.sum() < 20
     assert (losses[used] < plain_losses[used]).all()
     torch.testing.assert_close(losses[~used], plain_losses[~used])
+
+
+class RoundedProducts(TorchDispatchMode):
+    """The factors of products have 10 bits after the point, as tensor cores round them; ``on`` says when."""
+
+    on = False
+
+    def __torch_dispatch__(self, function, types, args=(), kwargs=None):
+        if self.on and function in (torch.ops.aten.bmm.default, torch.ops.aten.mm.default):
+            args = [self._rounded(factor) for factor in args]
+        return function(*args, **(kwargs or {}))
+
+    @staticmethod
+    def _rounded(factor: Tensor) -> Tensor:
+        mantissa, exponent = torch.frexp(factor)
+        return torch.ldexp((mantissa * 2**11).round() / 2**11, exponent)
+
+    @contextmanager
+    def switched(self, on: bool):
+        before = self.on
+        self.on = on
+        yield
+        self.on = before
+
+
+def test_products_of_tensor_cores_choose_the_metric_that_exact_ones_do(monkeypatch):
+    """Two values of γ differ by less in their cross-entropies than TF32 throughout would change them: 0.9 %."""
+    tasks = transform(tasks_of_sizes(Sizes(n_query=125, n_classes=33, shots=5, n_features=512)), "rcl2")
+    exact = calibrate(tasks, Schedule())
+    room = "manyway.methods.calibration"
+    monkeypatch.setattr(f"{room}.metric.solve_lower", partial(solve_lower, panels=True))
+    with RoundedProducts() as products:
+        monkeypatch.setattr(f"{room}.calibration.tensor_cores", lambda _: products.switched(True))
+        monkeypatch.setattr(f"{room}.metric.without_tensor_cores", lambda _: products.switched(False))
+        rounded = calibrate(tasks, Schedule())
+    assert not torch.equal(rounded.losses, exact.losses)
+    assert torch.equal(rounded.shrinkage, exact.shrinkage)
+    torch.testing.assert_close(rounded.losses.sum(-1), exact.losses.sum(-1), rtol=1e-3, atol=0)
 
 
 def test_the_metric_is_the_same_in_both_precisions_where_no_left_out_example_is_in_doubt():

@@ -8,6 +8,8 @@ import torch
 from problems import make_tasks
 from torch import Tensor
 
+from benchmarks.agree import Sizes
+from benchmarks.agree import make_tasks as tasks_of_sizes
 from benchmarks.reference import feature_files, recorded_tasks
 from manyway import FeatureSet, InputError, Tasks, solve
 from manyway.core import prototypes
@@ -113,6 +115,30 @@ def test_one_example_has_constants_of_its_own():
     tasks = make_tasks(2, n_query=40, shots=1)
     one = {"alpha": 0.8, "n_neighbors": 20, "alphas": (2.0, 2.0)}
     expected = solve("alpha-am", tasks, max_iter=5, **one).probabilities
+    assert torch.equal(solve("alpha-am", tasks, max_iter=5).probabilities, expected)
+
+
+@pytest.mark.parametrize(("n_query", "n_features"), [(73, 64), (57, 5), (41, 1)])
+def test_both_precisions_agree_where_a_centroid_begins_as_the_copy_of_an_example(n_query, n_features):
+    """It moves by so little that a difference of squares would be rounding alone: they differed by 0.07 to 0.4."""
+    tasks = tasks_of_sizes(Sizes(n_query=n_query, n_classes=2, shots=1, n_features=n_features))
+    single, double = (
+        solve("alpha-am", tasks.to(dtype=dtype), max_iter=5).probabilities for dtype in (torch.float32, torch.float64)
+    )
+    torch.testing.assert_close(single.double(), double, atol=1e-5, rtol=0)
+
+
+@pytest.mark.parametrize("shots", [1, 5])
+def test_equal_affinities_are_kept_in_their_order_whatever_topk_does(shots, monkeypatch):
+    """With one feature all rows are 1 or −1."""
+    tasks = tasks_of_sizes(Sizes(n_query=66, n_classes=3, shots=shots, n_features=1))
+    expected = solve("alpha-am", tasks, max_iter=5).probabilities
+    topk = torch.Tensor.topk
+
+    def from_the_end(values: Tensor, number: int, dim: int) -> object:
+        return topk(values.flip(dim), number, dim)
+
+    monkeypatch.setattr(torch.Tensor, "topk", from_the_end)
     assert torch.equal(solve("alpha-am", tasks, max_iter=5).probabilities, expected)
 
 

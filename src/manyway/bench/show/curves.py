@@ -11,8 +11,9 @@ from manyway.plots import Curve, Figure, Panel
 
 
 def make_figures(view: View, metric: str | None = None) -> list[Figure]:
-    """The plots of a plan that have a result,
-    with another metric than the suite's if one is given.
+    """The plots of a plan that have a result.
+
+    A metric that is given replaces the suite's.
     """
     figures = []
     for plot in view.plots(metric):
@@ -126,8 +127,9 @@ def _value(record: Record, metric: str) -> _Height:
 
 
 def _best(axis: str, records: Sequence[Record]) -> _Height:
-    """The value of the axis with the highest accuracy, and
-    the range of values that are not significantly worse.
+    """The value of the axis with the highest accuracy, and the range of those near it.
+
+    The range has the values that are not significantly worse.
     """
     records = [record for record in records if record.axis(axis) is not None]
     best = max(records, key=lambda record: sum(record.outcome.correct))

@@ -98,8 +98,9 @@ def to_latex(grid: Grid) -> str:
 
 
 def to_csv(grid: Grid) -> str:
-    """One line per row, with mean and half interval in separate columns;
-    the last column names the old results.
+    """One line per row, with mean and half interval in separate columns.
+
+    The last column names the old results.
     """
     out = io.StringIO()
     writer = csv.writer(out, lineterminator="\n")

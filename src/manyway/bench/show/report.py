@@ -1,5 +1,6 @@
-"""All results as one self-contained HTML file:
-sortable tables, curves with hover values, a page per method.
+"""All results as one self-contained HTML file.
+
+Sortable tables, curves with hover values, a page per method.
 
 The file opens from disk. Its content security policy forbids every request and
 every script but its own.
@@ -45,8 +46,9 @@ _ORIGIN_HEAD = (
 
 
 def make_report(views: Sequence[View], metrics: Sequence[str | None] = (None,)) -> str:
-    """The report of some plans, as the text of an HTML file;
-    with other metrics than the suites' if some are given.
+    """The report of some plans, as the text of an HTML file.
+
+    With other metrics than the suites' if some are given.
     """
     for metric in filter(None, metrics):
         find_summary(metric)  # an unknown metric is an error

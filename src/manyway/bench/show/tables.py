@@ -27,8 +27,9 @@ ABSENT = "–"
 
 
 class Cell(NamedTuple):
-    """One entry: a mean with its half interval, in the unit of the table;
-    a text is shown in its place.
+    """One entry: a mean with its half interval, in the unit of the table.
+
+    A text is shown in its place.
     """
 
     mean: float | None = None
@@ -132,8 +133,9 @@ def _grid(view: View, table: TableSpec, records: Sequence[Record]) -> Grid:
 
 
 def _axes(table: TableSpec, records: Sequence[Record]) -> tuple[list[str], list[str]]:
-    """The axes of the rows and those of the columns. One with a single value says nothing
-    row by row or column by column: it goes into the caption.
+    """The axes of the rows and those of the columns.
+
+    One with a single value says nothing row by row or column by column: it goes into the caption.
     """
 
     def many(axis: str) -> bool:
@@ -275,8 +277,9 @@ def _trace_grid(view: View, table: TableSpec, records: Sequence[Record]) -> Grid
 
 
 def _best(records: Sequence[Record], table: TableSpec) -> dict[tuple[str, str], bool]:
-    """Key and metric of the best records on each stream of tasks -> whether they beat each
-    other one significantly.
+    """The best records on each stream of tasks, by key and metric.
+
+    The value says whether they beat each other one significantly.
     """
     best = {}
     for metric in table.metric:
@@ -307,8 +310,9 @@ def _best(records: Sequence[Record], table: TableSpec) -> dict[tuple[str, str], 
 
 
 def _bests(records: Sequence[Record], axis: str) -> list[Record]:
-    """Where records differ in nothing but this parameter, the most accurate of them,
-    whose value is called "best".
+    """The most accurate of the records that differ in nothing but this parameter.
+
+    Its value is called "best".
     """
     groups: dict[str, list[Record]] = {}
     for record in records:

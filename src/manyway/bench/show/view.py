@@ -1,4 +1,5 @@
 """Stored results of a plan or of a name, their order along axes, and words for them.
+
 Nothing here runs anything.
 """
 
@@ -107,6 +108,7 @@ class View(NamedTuple):
 
     def tables(self, metric: str | None = None) -> list[TableSpec]:
         """The suite's tables, each once; one of all axes where the suite names none.
+
         A metric replaces theirs.
         """
         tables = self.shown.tables or [TableSpec(columns=("features", "shots", "k_eff"))]
@@ -128,8 +130,9 @@ class View(NamedTuple):
         return label(axis, value, self.shown.labels)
 
     def name(self, record: Record, axes: Sequence[str]) -> str:
-        """A record by its place on some axes, without those that its method does not
-        have, and its own score.
+        """A record by its place on some axes.
+
+        Those that its method does not have, and its own score, are left out.
 
         Where several parameters differ between records,
         each is named only where it is not the method's default.
@@ -145,8 +148,10 @@ class View(NamedTuple):
         return " · ".join(self.label(axis, record.axis(axis)) for axis in axes) or "default"
 
     def _distinct(self, shown: Sequence[Shown]) -> list[Shown]:
-        """Without repetitions: those that differ in their title,
-        name or filter only and show the same records.
+        """Each once.
+
+        Those that differ only in their title, name or filter show the same records, and are
+        repetitions.
 
         Where a feature file took the place of several feature sets, the first remains,
         under the suite's own title.
@@ -204,8 +209,9 @@ def undecided(records: Sequence[Record], axes: Sequence[str]) -> list[str]:
 
 
 def context(view: View, records: Sequence[Record], shown: Sequence[str]) -> str:
-    """What all records share, apart from the axes that are shown:
-    features, K, the task, how many tasks.
+    """What all records share, apart from the axes that are shown.
+
+    Features, K, the task, how many tasks.
     """
 
     def shared(axis: str) -> bool:
@@ -240,8 +246,9 @@ def _hashable(value: Any) -> Any:
 
 
 def find_records(text: str, store: Store) -> list[Record]:
-    """The results that a text names: a result file (.json), the beginning of a key,
-    or the name of a method.
+    """The results that a text names.
+
+    It is a result file (.json), the beginning of a key, or the name of a method.
     """
     if text.endswith(".json"):
         return [Record.read(Path(text))]
@@ -256,8 +263,9 @@ def find_records(text: str, store: Store) -> list[Record]:
 
 
 def pairs(a: Sequence[Record], b: Sequence[Record]) -> list[tuple[Record, Record]]:
-    """Every pair of results on the same tasks;
-    if one has more tasks than the other, these are left out.
+    """Every pair of results on the same tasks.
+
+    If one has more tasks than the other, these are left out.
     """
     same = [
         (one, other)
@@ -307,8 +315,9 @@ def label(axis: str, value: Any, names: Mapping[str, str] | None = None) -> str:
 
 
 def later_words(task: Mapping[str, Any]) -> list[str]:
-    """What a task says about unknown queries, streams and reviewers;
-    nothing where it has its default.
+    """What a task says about unknown queries, streams and reviewers.
+
+    Nothing where it has its default.
 
     >>> later_words({"n_unknown": 20, "unknown_classes": 3, "n_batches": 1})
     ['20 unknown queries', '3 unknown classes']
@@ -319,9 +328,7 @@ def later_words(task: Mapping[str, Any]) -> list[str]:
 
 
 def record_title(record: Record) -> str:
-    """A result in a few words: its method, and
-    the parameters that are not the method's defaults.
-    """
+    """A result in a few words: its method and the parameters without their default value."""
     scorer = "" if record.scorer is None else f"({label('scorer', record.scorer)})"
     return " ".join(
         filter(

@@ -58,11 +58,28 @@ def tensor_cores(tensor: Tensor) -> Iterator[None]:
     It is used by methods whose accuracy on real features it does not change (docs/performance.md). The setting is
     torch's and global; it is restored at the end. On a CPU, and with MANYWAY_PLAIN=1, nothing changes.
     """
+    with _multiplying(tensor, tf32=True):
+        yield
+
+
+@contextmanager
+def without_tensor_cores(tensor: Tensor) -> Iterator[None]:
+    """Multiply in float32 within ``tensor_cores``: where nearly equal products are subtracted."""
+    with _multiplying(tensor, tf32=False):
+        yield
+
+
+@contextmanager
+def _multiplying(tensor: Tensor, *, tf32: bool) -> Iterator[None]:
     if not tensor.is_cuda or _asked_for_plain():
         yield
         return
     products = torch.backends.cuda.matmul
-    name, value = ("fp32_precision", "tf32") if hasattr(products, "fp32_precision") else ("allow_tf32", True)
+    name = "allow_tf32"
+    value: bool | str = tf32
+    if hasattr(products, "fp32_precision"):
+        name = "fp32_precision"
+        value = "tf32" if tf32 else "ieee"
     before = getattr(products, name)
     setattr(products, name, value)
     try:

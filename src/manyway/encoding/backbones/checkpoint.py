@@ -1,5 +1,6 @@
-"""Weights on disk: our own files (safetensors with metadata) and the public few-shot
-checkpoints (torch files).
+"""Weights on disk: our own files and the public few-shot checkpoints.
+
+Ours are safetensors with metadata, the public ones torch files.
 
 No Python object is ever unpickled: torch files are read with ``weights_only=True``.
 """
@@ -124,8 +125,9 @@ def _read_torch(path: Path) -> dict[str, Tensor]:
 
 
 def network_from(checkpoint: Checkpoint, backbone: str | None = None) -> Backbone:
-    """Build the network of a checkpoint. Every weight must be present in its shape;
-    the classifier may be missing.
+    """Build the network of a checkpoint.
+
+    Every weight must be present in its shape; the classifier may be missing.
     """
     backbone = backbone or checkpoint.backbone
     tensors = dict(checkpoint.tensors)
@@ -200,6 +202,7 @@ def save_checkpoint(
     path: str | Path, tensors: Mapping[str, Tensor], meta: Mapping[str, Any]
 ) -> None:
     """Write weights and metadata as one safetensors file, atomically.
+
     ``meta`` must name the ``backbone``.
     """
     ready = {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}

@@ -1,5 +1,6 @@
-"""EfficientNet-Lite2 with the weights and the network of two packages;
-changed only to run faster on a CPU.
+"""EfficientNet-Lite2 with the weights and the network of two packages.
+
+It is changed only to run faster on a CPU.
 """
 
 from collections.abc import Mapping

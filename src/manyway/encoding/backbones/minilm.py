@@ -36,8 +36,9 @@ class MiniLM:
 
     @torch.inference_mode()
     def encode(self, texts: Sequence[str]) -> Tensor:
-        """Embeddings [n, d] of texts, computed in batches of similar length and
-        returned on the CPU.
+        """Embeddings [n, d] of texts, on the CPU.
+
+        They are computed in batches of similar length.
         """
         order = sorted(range(len(texts)), key=lambda row: len(texts[row]))
         parts = []
@@ -52,7 +53,8 @@ class MiniLM:
         return torch.cat(parts)[torch.tensor(order).argsort()].clone()
 
     def _embed(self, tokens: Tensor, mask: Tensor) -> Tensor:
-        """Embeddings [n, d] of texts as tokens [n, length];
+        """Embeddings [n, d] of texts as tokens [n, length].
+
         ``mask`` [n, length] is 1 where a token is no padding.
         """
         names = ("word", "position", "token_type")

@@ -3,12 +3,12 @@
 ``BACKBONES`` is the table of names; ``build`` makes a network by name. The names of parameters are
 those of the public few-shot checkpoints:
 
-- ``ResNet``: ``conv1 bn1 layer1..4.{i}.conv1/bn1/conv2/bn2``, ``layer2..4.0.downsample.{0,1}``, ``fc``; a 3×3 stem and
-  no max-pool, for images of 28 to 96 pixels (He et al.,
-  Deep residual learning for image recognition, CVPR 2016);
-- ``WideResNet``: ``conv1 layer1..3.{i}.bn1/conv1/bn2/conv2/shortcut.0 bn1 linear``; as in these checkpoints, the second
-  convolution has the stride, and convolutions have biases (Zagoruyko and Komodakis,
-  Wide residual networks, BMVC 2016).
+- ``ResNet``: ``conv1 bn1 layer1..4.{i}.conv1/bn1/conv2/bn2``, ``layer2..4.0.downsample.{0,1}``,
+  ``fc``; a 3×3 stem and no max-pool, for images of 28 to 96 pixels (He et al., Deep residual
+  learning for image recognition, CVPR 2016);
+- ``WideResNet``: ``conv1 layer1..3.{i}.bn1/conv1/bn2/conv2/shortcut.0 bn1 linear``; as in these
+  checkpoints, the second convolution has the stride, and convolutions have biases (Zagoruyko and
+  Komodakis, Wide residual networks, BMVC 2016).
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -50,8 +50,9 @@ class Backbone(nn.Module):
         widths: Sequence[int],
         blocks: Sequence[int],
     ) -> None:
-        """Add ``layer1``, ``layer2``, … of so many blocks;
-        each but the first halves the resolution.
+        """Add ``layer1``, ``layer2``, … of so many blocks.
+
+        Each but the first halves the resolution.
         """
         before = first
         for number, (width, n_blocks) in enumerate(zip(widths, blocks, strict=True), start=1):
@@ -70,8 +71,9 @@ class Backbone(nn.Module):
         return x
 
     def _initialise(self) -> None:
-        """Normal weights of variance 2 / fan-out (He et al.
-        2015), which keep the scale of the signal in the depth.
+        """Draw normal weights of variance 2 / fan-out (He et al. 2015).
+
+        They keep the scale of the signal in the depth.
         """
         for module in self.modules():
             if isinstance(module, nn.Conv2d):
@@ -81,8 +83,9 @@ class Backbone(nn.Module):
 
 
 class BasicBlock(nn.Module):
-    """Two 3×3 convolutions around a shortcut,
-    which is a 1×1 convolution where the shape changes.
+    """Two 3×3 convolutions around a shortcut.
+
+    The shortcut is a 1×1 convolution where the shape changes.
     """
 
     def __init__(self, in_channels: int, width: int, stride: int) -> None:
@@ -104,8 +107,9 @@ class BasicBlock(nn.Module):
 
 
 def conv3x3(in_channels: int, out_channels: int, stride: int = 1) -> nn.Conv2d:
-    """A 3×3 convolution without bias, because batch normalisation follows;
-    stride 1 keeps the size.
+    """A 3×3 convolution without bias, because batch normalisation follows.
+
+    Stride 1 keeps the size.
     """
     return nn.Conv2d(in_channels, out_channels, 3, stride, padding=1, bias=False)
 
@@ -136,8 +140,9 @@ class ResNet(Backbone):
 
 
 class PreActivationBlock(nn.Module):
-    """Normalisation, activation and convolution, twice;
-    the shortcut starts from the input of the block.
+    """Normalisation, activation and convolution, twice.
+
+    The shortcut starts from the input of the block.
     """
 
     def __init__(self, in_channels: int, width: int, stride: int) -> None:
@@ -186,6 +191,7 @@ BACKBONES: Mapping[str, Callable[[int, int], Backbone]] = {
 
 def build(name: str, n_classes: int, in_channels: int = 3, *, seed: int = 0) -> Backbone:
     """Build a network with random weights, by its name in ``BACKBONES``.
+
     The global random generator is not changed.
 
     >>> build("resnet-small", n_classes=10, in_channels=1).n_features
@@ -200,8 +206,9 @@ def build(name: str, n_classes: int, in_channels: int = 3, *, seed: int = 0) -> 
 def encode_images(
     network: Backbone, images: Tensor, preprocess: Preprocess, *, fast: bool = False
 ) -> Tensor:
-    """Features [n, d] of images [n, c, h, w] uint8 on their device,
-    with the statistics of batch normalisation frozen.
+    """Features [n, d] of images [n, c, h, w] uint8 on their device.
+
+    The statistics of batch normalisation are frozen.
 
     ``preprocess`` crops and standardises the images, ``batch`` at a time.
     ``fast`` computes in bfloat16 on a GPU.
@@ -219,8 +226,9 @@ def encode_images(
 
 
 def memory_format(device: torch.device) -> torch.memory_format:
-    """Channels last on a GPU, where tensor cores need it;
-    convolutions on a CPU are faster without it.
+    """Channels last on a GPU, where tensor cores need it.
+
+    Convolutions on a CPU are faster without it.
     """
     if device.type == "cuda":
         return torch.channels_last
@@ -228,7 +236,8 @@ def memory_format(device: torch.device) -> torch.memory_format:
 
 
 def precision(device: torch.device, fast: bool = True) -> torch.autocast:
-    """bfloat16 on a GPU if ``fast``, where it costs no accuracy that training
-    notices; else float32.
+    """bfloat16 on a GPU if ``fast``, else float32.
+
+    It costs no accuracy there that training notices.
     """
     return torch.autocast(device.type, dtype=torch.bfloat16, enabled=fast and device.type == "cuda")

@@ -72,8 +72,9 @@ def open_zip(path: Path) -> tuple[list[str], Callable[..., bytes]]:
 
 
 def read_file(path: Path, most: int = MAX_FILE + 1) -> bytes:
-    """The content of a file, which may be as large as a picture in an archive,
-    or its first bytes.
+    """The content of a file, or its first bytes.
+
+    It may be as large as a picture in an archive.
     """
     with path.open("rb") as file:
         data = file.read(most)
@@ -90,8 +91,9 @@ def refuse_escape(name: str, path: Path) -> None:
 
 
 def common_folder(names: Sequence[str]) -> str:
-    """The folders around the class folders (``images/`` in ``images/CLASS/1.jpg``),
-    with the final slash.
+    """The folders around the class folders, with the final slash.
+
+    They are ``images/`` in ``images/CLASS/1.jpg``.
     """
     shared = os.path.commonprefix([name.split("/")[:-2] for name in names])  # noqa: RUF071 (lists: folders)
     return "".join(f"{folder}/" for folder in shared)
@@ -172,8 +174,9 @@ def _below(folder: Path, name: str) -> str:
 
 
 def thumbnail(data: bytes, size: int, box: tuple[float, ...] | None = None) -> bytes:
-    """A picture as a JPEG file of at most ``size`` pixels on its longer side,
-    turned as its orientation flag says.
+    """A picture as a JPEG file of at most ``size`` pixels on its longer side.
+
+    It is turned as its orientation flag says.
 
     ``box`` is drawn: left, top, width and height in parts of the picture. A picture of up to 160
     pixels shows the box and as much around it: animals are often small.

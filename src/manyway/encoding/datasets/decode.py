@@ -1,5 +1,4 @@
-"""Encoded pictures (JPEG, PNG, TIFF, WebP, ...) to 8-bit pixels,
-as an image viewer would show them.
+"""Encoded pictures (JPEG, PNG, TIFF, WebP, ...) to 8-bit pixels, as viewers show them.
 
 Orientation flags are honoured and transparent parts are put on white. Samples of more than
 8 bits are reduced to 8 bits where the file says which value is white. Where it does not,
@@ -83,9 +82,10 @@ def read_picture(
             animated = bool(getattr(file, "is_animated", False)) and file.format != "MPO"
             picture = _eight_bits(turned, file) if turned.mode[0] in "IF" else _on_white(turned)
             wanted = "L" if channels == 1 else "RGB"
-            return picture if picture.mode == wanted else picture.convert(
-                wanted
-            ), FIRST_FRAME if animated else ""
+            if picture.mode != wanted:
+                picture = picture.convert(wanted)
+            note = FIRST_FRAME if animated else ""
+            return picture, note
     except InputError:
         raise
     except Exception as error:  # Pillow's decoders raise exceptions of any type on damaged files
@@ -98,7 +98,8 @@ def read_picture(
 
 @cache
 def require_pillow() -> None:
-    """An InputError that says what to install if pictures cannot be read at all;
+    """An InputError that says what to install if pictures cannot be read at all.
+
     HEIC is read where it can be.
     """
     optional("PIL.Image", "images", "Reading pictures")

@@ -1,5 +1,6 @@
-"""From a picture to the input of a network, as a value that is stored with the weights;
-and sets of pictures.
+"""From a picture to the input of a network, as a value; and sets of pictures.
+
+The value is stored with the weights.
 """
 
 from __future__ import annotations
@@ -61,8 +62,9 @@ class Preprocess:
 
     @staticmethod
     def for_size(size: int, channels: int) -> Preprocess:
-        """Photographs get the margin of the paper (96 for 84);
-        drawings (one channel) fill their frame and get none.
+        """Photographs get the margin of the paper (96 for 84).
+
+        Drawings (one channel) fill their frame and get none.
         """
         if channels == 3:
             return Preprocess(resize=round(size * 96 / 84), crop=size)
@@ -123,8 +125,9 @@ class Preprocess:
         return pixels.permute(2, 0, 1).contiguous()
 
     def standardise(self, images: Tensor) -> Tensor:
-        """The input [n, c, crop, crop] of the network at evaluation,
-        from stored pictures [n, c, h, w] uint8.
+        """The input [n, c, crop, crop] of the network at evaluation.
+
+        Stored pictures are [n, c, h, w] uint8.
         """
         top = (images.shape[2] - self.crop) // 2
         left = (images.shape[3] - self.crop) // 2
@@ -132,9 +135,7 @@ class Preprocess:
         return self.normalise(central.float().div(255))
 
     def normalise(self, images: Tensor) -> Tensor:
-        """Intensities in [0, 1], minus the mean and divided by the standard
-        deviation of their channel.
-        """
+        """Intensities in [0, 1], minus the mean and divided by the deviation of their channel."""
         # Made on the host and copied without blocking: torch.tensor(..., device="cuda") would wait for the GPU.
         usual = torch.tensor([self.mean, self.std]).to(images.device, non_blocking=True)
         mean, std = usual.view(2, 1, -1, 1, 1).unbind()
@@ -142,8 +143,9 @@ class Preprocess:
 
 
 def from_metadata(kind: type[T], data: Any, name: str) -> T:
-    """A value of a type (for example a dataclass) from plain data;
-    data of another form is an InputError.
+    """A value of a type (for example a dataclass) from plain data.
+
+    Data of another form is an InputError.
 
     >>> from_metadata(list[int], [1, "x"], "sizes")  # doctest: +ELLIPSIS
     Traceback (most recent call last):

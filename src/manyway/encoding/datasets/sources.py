@@ -142,6 +142,7 @@ def open_source(
 
 def folder_source(folder: Path, need_labels: bool = True) -> ImageSource:
     """``folder/CLASS/*.jpg``: class names are folder names.
+
     Pictures without class folders have no labels.
     """
     found = list(walk(folder))
@@ -169,8 +170,9 @@ def list_files(folder: Path) -> list[str]:
 
 
 def walk(folder: Path) -> Iterator[str]:
-    """Files and folders below a folder, as relative paths with forward slashes, and
-    one at the end of folders.
+    """Files and folders below a folder, as relative paths with forward slashes.
+
+    The path of a folder ends with a slash.
 
     Hidden ones are left out. Links to folders are followed, each folder once. A link to a folder
     that it lies in is an InputError. No file is looked at: on a slow disk that takes long.
@@ -271,8 +273,9 @@ def from_names(
     order: Sequence[str] = (),
     **more: Any,
 ) -> ImageSource:
-    """A source from one class name per picture;
-    classes are numbered in ``order`` (by default sorted).
+    """A source from one class name per picture.
+
+    Classes are numbered in ``order`` (by default sorted).
     """
     frozen = tuple(names)
     return ImageSource(
@@ -304,8 +307,9 @@ def numbered(
 def read_list(
     path: Path, options: files.Options = files.AUTO, *, need_labels: bool = True
 ) -> tuple[list[str], Sequence[str], files.Table, list[int]]:
-    """The pictures and labels of a table, the table, and its other columns;
-    no labels where none are needed.
+    """The pictures and labels of a table, the table, and its other columns.
+
+    No labels where none are needed.
 
     A first row whose first cell ends like a picture is no header. The published loader always drops
     the first row, and so loses the first picture of files without a header.
@@ -505,6 +509,7 @@ def array_source(
     images: Pixels, labels: Tensor, class_names: Sequence[str], title: str
 ) -> ImageSource:
     """A source of pictures [n, h, w] in memory.
+
     They are read as grey PGM files, so that all later code is shared.
     """
     numbers = [str(i) for i in range(len(images))]

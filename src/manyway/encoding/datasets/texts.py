@@ -116,6 +116,7 @@ class _TextColumns:
     @property
     def carried(self) -> list[int]:
         """Columns that go with the items, in the file that is written.
+
         Without names, a text is the name of its item.
         """
         taken = {self.label, self.item}

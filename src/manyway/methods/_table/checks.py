@@ -39,8 +39,7 @@ _ROW_SUMS = 1e-3  # how far a row of probabilities may be from 1
 
 
 def check_params(method: str, params: Mapping[str, Any], annotations: Mapping[str, Any]) -> None:
-    """Refuse parameters of the wrong type, numbers that are not finite, and
-    numbers out of their range.
+    """Refuse parameters of the wrong type, not finite, or out of their range.
 
     >>> check_params("paddle", {"lam": 2.0, "tol": None}, {"lam": float, "tol": float | None})
     >>> check_params("paddle", {"lam": float("nan")}, {"lam": float | None})
@@ -81,8 +80,9 @@ def check_samples(method: str, tasks: core.Tasks) -> None:
 
 
 def check_solution(method: str, tasks: core.Tasks, solution: core.Solution) -> None:
-    """Refuse a solution whose probabilities are not finite or,
-    where one class is right, do not sum to 1.
+    """Refuse a solution whose probabilities are not finite, or do not sum to 1.
+
+    They sum to 1 where one class is right.
     """
     if tasks.pile is not None:
         return  # another pass would only be for this; whoever reads the answers sees them

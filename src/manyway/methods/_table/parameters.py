@@ -1,5 +1,6 @@
-"""What the docstrings of solvers say. Parameters that several share are described once;
-reading loads no torch.
+"""What the docstrings of solvers say.
+
+Parameters that several share are described once; reading loads no torch.
 """
 
 import ast
@@ -36,8 +37,9 @@ def described_as(source: Callable[..., Any]) -> Callable[[F], F]:
 
 
 def doc_sections(text: str) -> dict[str, str]:
-    """The sections of a numpydoc docstring by title;
-    what comes before the first one has the title ''.
+    """The sections of a numpydoc docstring by title.
+
+    What comes before the first one has the title ''.
 
     >>> doc_sections("Do it.\\n\\nReturns\\n-------\\nint\\n")
     {'': 'Do it.', 'Returns': 'int'}

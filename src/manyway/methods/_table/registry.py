@@ -69,22 +69,25 @@ class Method:
 
     @cached_property
     def preparation(self) -> Callable[..., Any] | None:
-        """The function that prepares for a support, imported now;
+        """The function that prepares for a support, imported now.
+
         None where the method has nothing to prepare.
         """
         return None if self.prepare is None else _imported(self.prepare)
 
     @cached_property
     def streamed(self) -> Callable[..., core.Solution] | None:
-        """The function for queries in blocks, imported now;
+        """The function for queries in blocks, imported now.
+
         None where the method needs all queries at once.
         """
         return None if self.in_blocks is None else _imported(self.in_blocks)
 
     @property
     def summary(self) -> str:
-        """What it does: the first line of its docstring,
-        read from the source so that torch is not loaded.
+        """What it does: the first line of its docstring.
+
+        It is read from the source, so that torch is not loaded.
         """
         if not isinstance(self.home, str):
             return (inspect.getdoc(self.home) or "").partition("\n")[0]
@@ -92,8 +95,9 @@ class Method:
 
     @property
     def argument_docs(self) -> dict[str, str]:
-        """Its arguments by name as its docstring describes them,
-        read from the source so that torch is not loaded.
+        """Its arguments by name, as its docstring describes them.
+
+        They are read from the source, so that torch is not loaded.
         """
         if not isinstance(self.home, str):
             return doc_entries(doc_sections(inspect.getdoc(self.home) or "").get("Parameters", ""))
@@ -107,7 +111,8 @@ class Method:
 
     @property
     def defaults(self) -> dict[str, Any]:
-        """Its parameters with their default values;
+        """Its parameters with their default values.
+
         ``prepared`` and ``known`` are data, not parameters.
         """
         known = inspect.signature(self.solver).parameters.values()
@@ -132,8 +137,9 @@ class Method:
 
     @cached_property
     def _annotations(self) -> dict[str, Any]:
-        """The types of the solver's parameters, from its signature;
-        one that cannot be resolved is Any.
+        """The types of the solver's parameters, from its signature.
+
+        One that cannot be resolved is Any.
         """
         return annotations_of(self.solver)
 
@@ -194,7 +200,8 @@ class Method:
         return core.Solution(core.Reading(tasks.pile, work), 1, True)
 
     def unfinished(self, solution: core.Solution, params: Mapping[str, Any]) -> str | None:
-        """A sentence where an iteration limit was reached before the stopping rule was met;
+        """A sentence where an iteration limit was reached before the stopping rule was met.
+
         None where it was not.
         """
         values = {**self.defaults, **params}
@@ -216,7 +223,8 @@ class Method:
         n_query: int,
         k_eff: int | None = None,
     ) -> str | None:
-        """A sentence where tasks differ from those that learned parameters are for;
+        """A sentence where tasks differ from those that learned parameters are for.
+
         None where they do not.
         """
         if self.training is None:
@@ -247,8 +255,9 @@ class Method:
 def _row_by_row(
     method: str, tasks: core.Tasks, params: Mapping[str, Any], rows: Any, memory: Any
 ) -> Any:
-    """From the rows [1, b, d] of a block to the answers of a method that answers
-    each query on its own.
+    """From the rows [1, b, d] of a block to answers.
+
+    The method is one that answers each query on its own.
     """
 
     block = replace(tasks, query_table=rows, query_index=None, pile=None)

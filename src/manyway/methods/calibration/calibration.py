@@ -15,7 +15,8 @@ another. A lower τ loses labels: where 3 of 10 classes with two examples occur,
 
 Classes may have any numbers of samples. What is averaged over samples is weighted, so that no class
 decides alone: the n samples of a class count as n/(1 + n/8) (``class_limit``).
-``Calibration.shrunk`` makes prototypes with large errors comparable with the others."""
+``Calibration.shrunk`` makes prototypes with large errors comparable with the others.
+"""
 
 from __future__ import annotations
 
@@ -73,11 +74,13 @@ _NO_LOSS = 1e-30
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Calibration:
-    """Prototypes and the meaning of a distance to them. One row serves all tasks when they share
-    their support.
+    """Prototypes and the meaning of a distance to them.
+
+    One row serves all tasks when they share their support.
 
     All distances are plain distances of *placed* features: relative to the mean of the prototypes,
-    and mapped by the metric."""
+    and mapped by the metric.
+    """
 
     # [t, 1, d] mean of the prototypes; float32 is accurate for distances relative to it
     middle: Tensor
@@ -127,8 +130,9 @@ class Calibration:
         return self.squared_distances(placed).mul_(self.precision.mul(-0.5).view(-1, 1, 1))
 
     def linear(self) -> tuple[Tensor, Tensor]:
-        """Weights a [t, d, k] and biases b [t, k]: the log-likelihood of placed features is z·a_k +
-        b_k plus a number that is equal for all classes.
+        """Weights a [t, d, k] and biases b [t, k] of the log-likelihood.
+
+        That of placed features is z·a_k + b_k plus a number that is equal for all classes.
 
         Accurate enough for a softmax, and only one product.
         """
@@ -145,8 +149,9 @@ class Calibration:
         )
 
     def shrunk(self, constants: Constants) -> Calibration:
-        """Prototypes as far as they can be trusted, given that class means are normal around their
-        middle.
+        """Prototypes as far as they can be trusted.
+
+        Class means are taken to be normal around their middle.
 
         Let the class means have the variance ρS. The best guess of a class mean is then s_k w_k
         with s_k = ρ/(ρ + 1/n_k), as if there were 1/ρ further samples in the middle. ρ is estimated
@@ -156,8 +161,9 @@ class Calibration:
         The posterior variance of a class mean is S s_k / n_k, so a prototype counts as n_k / s_k
         samples. Distances to the others stay as steep, so that τ is divided by the largest factor.
         With many features an error makes all distances longer by that variance. With few it is as
-        likely to make a prototype attractive: of the differences between classes the part d/(d +
-        64) is taken into account."""
+        likely to make a prototype attractive: of the differences between classes the part
+        d/(d + 64) is taken into account.
+        """
         n_classes = self.counts.shape[1]
         if n_classes < 2:
             return self
@@ -171,13 +177,8 @@ class Calibration:
             # A far class says no more than one that is as far as expected.
             bounded = 1 / (1 + lengths / (ratio + errors))
             weights = bounded * (ratio + errors) ** -2
-            ratio = (
-                (excess * weights).sum(
-                    -1,
-                    keepdim=True,
-                )
-                / weights.sum(-1, keepdim=True)
-            ).clamp_min(0)
+            mean_excess = (excess * weights).sum(-1, keepdim=True) / weights.sum(-1, keepdim=True)
+            ratio = mean_excess.clamp_min(0)
         factors = (ratio / (ratio + errors)).clamp_min(_LEAST_TRUST)
         worth = self.counts / factors
         n_features = self.offsets.shape[-1]
@@ -210,12 +211,14 @@ class Calibration:
         )
 
     def with_classes(self, placed: Tensor) -> Calibration:
-        """Further classes, each with one sample [t, n, d] that is placed already: the error of its
-        prototype is S.
+        """Further classes, each with one sample [t, n, d] that is placed already.
+
+        The error of its prototype is S.
 
         The prototype is the sample itself. Shrunk towards the middle it would be near every query:
         of 112 birds of eight species, one of them new, a new class then took 54 and 12 of these
-        were right, and takes 10 with 8 right."""
+        were right, and takes 10 with 8 right.
+        """
         ones = self.counts.new_ones(placed.shape[:2])
         return replace(
             self,
@@ -456,8 +459,9 @@ def _rounding(rows: Tensor) -> AbstractContextManager[object]:
 
 
 def doubted(counts: Tensor, constants: Constants) -> Tensor:
-    """[t] the power of answers that few left-out samples have taught, for classes with ``counts``
-    [t, k].
+    """[t] the power of answers that few left-out samples have taught.
+
+    ``counts`` [t, k] are the examples of the classes.
     """
     effective = counts.shape[1] / (1 / counts).mean(-1)
     return 1 / (1 + (constants.doubtful_examples / effective).square())
@@ -512,11 +516,13 @@ def _with_metric(
     left_out: LeftOut,
     constants: Constants,
 ) -> Calibration:
-    """The calibration with the metric whose answers for left-out samples have the smallest cross-
-    entropy.
+    """The calibration with the best metric.
+
+    Its answers for left-out samples have the smallest cross-entropy.
 
     ``left_out`` are evenly spaced ones of the samples that ``plain`` was learned from, with
-    ``rows`` and plain products ``inner``."""
+    ``rows`` and plain products ``inner``.
+    """
     answers = left_out.classified(inner, near=plain.precision)
     contrasts = Contrasts.of(tasks, plain.middle + plain.offsets, plain.counts)
     freedom, n_features = contrasts.rows.shape[1:]
@@ -569,7 +575,8 @@ def _choose(
 
     γ below ``free`` = d/(d + 4f) costs ln(free/γ) nats: a prior, for f contrasts do not support a
     covariance that is sharper, and left-out samples may hardly differ in what they gain from one
-    that is singular by chance. ``weight`` [t] is 1/(f·v)."""
+    that is singular by chance. ``weight`` [t] is 1/(f·v).
+    """
     best = Answers(*(one.clone() for one in plain))
     shrinkage = torch.ones_like(weight)
     near = plain.precision
@@ -597,12 +604,14 @@ def _choose(
 
 
 def gaussian_precision(support: Tensor, scatter: Tensor, counts: Tensor) -> Tensor:
-    """[t] the precision for independent normal features, as many as matter: (Σ v)²/Σ v² for
-    variances v.
+    """[t] the precision for independent normal features, as many as matter.
+
+    With variances v, (Σ v)²/Σ v² of them matter.
 
     Samples [t, s, d] are relative to their middle. The scatter S is that of so many features of
     variance 1/τ, and a prototype adds its error. Where features are few, the usual precision is too
-    high."""
+    high.
+    """
     variances = support.square().mean(1)
     tiny = torch.finfo(scatter.dtype).tiny
     number = variances.sum(-1).square() / variances.square().sum(-1).clamp_min(tiny)

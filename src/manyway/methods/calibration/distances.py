@@ -36,8 +36,9 @@ def squared_distances(samples: Tensor, prototypes: Tensor) -> Tensor:
 
 
 def distances_to(samples: Tensor, rows: Tensor, squares: Tensor) -> Tensor:
-    """[t, n, k] squared distances of samples [t, n, d] to rows [t, k, d] with squared lengths [t,
-    k].
+    """[t, n, k] squared distances of samples [t, n, d] to rows [t, k, d].
+
+    The rows have the squared lengths [t, k].
 
     Rows and lengths [1, …] serve all tasks.
     """

@@ -1,7 +1,8 @@
 """Support samples that are left out in turn, and classified among the prototypes.
 
 The own prototype and the metric of a sample are computed without it. The cross-entropy of these
-answers says which metric and which precision τ to take."""
+answers says which metric and which precision τ to take.
+"""
 
 from __future__ import annotations
 
@@ -25,12 +26,14 @@ _LEAST_WEIGHT = 1e-9  # of all samples together: what is divided by it stays fin
 
 
 def left_out_samples(labels: Tensor, counts: Tensor) -> Tensor:
-    """[t, n] the samples of labels [t, s] that are left out in turn: all, or evenly spaced ones of
-    each class.
+    """[t, n] the samples of labels [t, s] that are left out in turn.
+
+    These are all, or evenly spaced ones of each class.
 
     At most 512, as equally shared by the classes (with counts [t, k]) as their samples allow. There
     are as many for each task; where the shares leave a rest, some samples appear that add to the
-    share of their class."""
+    share of their class.
+    """
     if labels.stride(0) == 0 and len(labels) > 1:
         return left_out_samples(labels[:1], counts[:1]).expand(len(labels), -1)
     n_tasks, n_samples = labels.shape
@@ -145,7 +148,8 @@ class LeftOut:
 
         ``weight`` [t]: the metric contains weight·rr'n/(n−1) for a sample with residual r, which is
         taken out. Distances are scaled so that the within-class scatter is ``spread`` [t]. ``near``
-        [t] is the precision of the answers in a similar metric."""
+        [t] is the precision of the answers in a similar metric.
+        """
         terms = self._terms(inner, weight, spread)
         start = self.usual
         steps = _NEWTON_STEPS
@@ -204,8 +208,9 @@ class LeftOut:
         return torch.logaddexp(doubt, torch.zeros_like(doubt)) * self.usable
 
     def distances(self, samples: Tensor, prototypes: Tensor) -> Tensor:
-        """[t, n, k] unbiased squared distances of samples [t, n, d] to prototypes [t, k, d] without
-        them.
+        """[t, n, k] unbiased squared distances of samples to prototypes without them.
+
+        Samples are [t, n, d], prototypes [t, k, d].
         """
         residuals = samples - rows_of(prototypes, self.labels)
         inner = Inner.of(residuals, prototypes, self.labels)
@@ -248,12 +253,12 @@ class LeftOut:
         )
 
     def _spread(self, squares: Tensor) -> Tensor:
-        """[t] the within-class scatter, from squared distances [t, n] of samples to their own
-        prototypes.
+        """[t] the within-class scatter, from squared distances to own prototypes [t, n].
 
         The only sample of a category is as far as the metric lets it be. All others would seem to
         lie in the middle, where S/n, which is S/(n−1) for the own class, decides. Of normal
-        features the mean is below twice the median, which is therefore the limit."""
+        features the mean is below twice the median, which is therefore the limit.
+        """
         mean = (squares * self.usable).sum(-1) / self.usable.sum(-1).clamp_min(1)
         used = squares.where(self.usable > 0, torch.nan)
         median = used.nanmedian(-1).values.nan_to_num(torch.inf)
@@ -278,8 +283,9 @@ class LeftOut:
         return (self.own_counts - 1).clamp_min(1)
 
     def _noise(self, own: Tensor) -> Tensor:
-        """[t] the standard deviation of the excess of left-out samples over their own prototype,
-        per 1 + 1/n.
+        """[t] the deviation of the excess of left-out samples, per 1 + 1/n.
+
+        It is the standard deviation of the excess over their own prototype.
         """
         excess = (own - self.scatter.unsqueeze(-1)) / (1 + 1 / self._others)
         total = self.usable.sum(-1).clamp_min(1)

@@ -1,6 +1,7 @@
 # mypy: disable-error-code="no-untyped-def,no-untyped-call,untyped-decorator,misc,type-arg"
-"""The classification of left-out samples as a GPU kernel: see ``left_out.LeftOut.classified``. One
-program per task.
+"""The classification of left-out samples as a GPU kernel, with one program per task.
+
+See ``left_out.LeftOut.classified``.
 
 The distances of a task stay in the cache while the Newton steps read them.
 """
@@ -44,7 +45,8 @@ def fit(
     """The precision [t] and the cross-entropy [t, n] of each sample.
 
     Inner products are in the metric; those of residuals and prototypes are overwritten by
-    distances."""
+    distances.
+    """
     start = given.start
     n_tasks, n_samples, n_classes = inner.products.shape
     precision = start.new_empty(n_tasks)
@@ -157,8 +159,10 @@ def _fit(
 
 @triton.jit
 def _answers(products_ptr, rows_ptr, i, t, k, n_tasks, n_samples, n_classes, precision):
-    """Of samples i: the distance to the own prototype, whether it is used, all distances, the
-    largest score, and the likelihoods relative to it.
+    """Of samples i: distances, scores and likelihoods.
+
+    These are the distance to the own prototype, whether it is used, all distances, the largest
+    score, and the likelihoods relative to it.
     """
     inside = i < n_samples
     place = t * n_samples + i

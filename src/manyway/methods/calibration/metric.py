@@ -6,7 +6,8 @@ A direction in which samples of one class differ much then counts less. γ = 1 i
 
 C is computed from ``Contrasts``: f rows instead of n residuals. ``Scatter`` holds A where there are
 at least as many contrasts as features, and ``Gram`` where there are fewer. Both give the same
-distances; they differ in cost and memory."""
+distances; they differ in cost and memory.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +19,7 @@ import torch
 from torch import Tensor
 
 from manyway.core import Tasks
-from manyway.core.kernels import fused
+from manyway.core.kernels import fused, without_tensor_cores
 
 _MANY_CLASSES = 4096  # with more, no number is kept for each pair of classes
 
@@ -34,8 +35,9 @@ class Inner(NamedTuple):
 
     @staticmethod
     def of(residuals: Tensor, prototypes: Tensor, labels: Tensor) -> Inner:
-        """Plain inner products of residuals [t, n, d], with labels [t, n], and prototypes [t, k,
-        d].
+        """Plain inner products of residuals [t, n, d] and prototypes [t, k, d].
+
+        The residuals have the labels [t, n].
         """
         among = _among(prototypes, labels)
         return Inner(
@@ -80,12 +82,14 @@ def _among(table: Tensor, labels: Tensor) -> _Among:
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Contrasts:
-    """Differences of samples within their classes, one fewer per class than samples, in an
-    orthonormal basis.
+    """Differences of samples within their classes, in an orthonormal basis.
+
+    A class has one fewer of them than samples.
 
     With residuals R, Z'Z = R'R and R = QZ. Per class of n samples, Z = Q'X is a reflection that
-    takes the sum of the class to its first sample, which is dropped: z_j = x_j − u with u = m + (m
-    − x_first)/(√n − 1), where m is the mean."""
+    takes the sum of the class to its first sample, which is dropped: z_j = x_j − u with
+    u = m + (m − x_first)/(√n − 1), where m is the mean.
+    """
 
     rows: Tensor  # [t, f, d] Z
     labels: Tensor  # [t, f]
@@ -134,8 +138,9 @@ def rows_of(table: Tensor, index: Tensor) -> Tensor:
 
 
 def differences(tasks: Tasks, which: Tensor, others: Tensor, of: Tensor) -> Tensor:
-    """[t, n, d] the samples ``which`` [t, n] of the support, less the rows ``of`` [t, n] of others
-    [t, k, d].
+    """[t, n, d] samples of the support, less rows of others [t, k, d].
+
+    ``which`` [t, n] are the samples, and ``of`` [t, n] the rows.
     """
     if fused(others) and tasks.factor is None:
         from manyway.core.kernels import rows
@@ -199,8 +204,9 @@ class LeftOutRows:
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Scatter:
-    """The metrics of tasks with at least as many contrasts as features, by factors of [d, d]
-    matrices.
+    """The metrics of tasks with at least as many contrasts as features.
+
+    They are computed by factors of [d, d] matrices.
     """
 
     products: Tensor  # [t, d, d] f·C, the lower triangle
@@ -248,7 +254,8 @@ class Scatter:
         """The inner products of rows and prototypes [t, k, d], for the factor of any γ.
 
         ``crossed`` is what the method of this name gives for the prototypes, and ``plain`` the
-        products for γ = 1."""
+        products for γ = 1.
+        """
         both = torch.cat([rows.residuals, prototypes], 1)
         return ScatterInner(both=both, labels=rows.labels, inverted=self.inverts)
 
@@ -305,7 +312,8 @@ class Gram:
     With κ = (1 − γ) / γ and scaled contrasts Y = Z/√(f·v), A/γ = I + κ Y'Y and γ A⁻¹ = I − κ
     Y'(LL')⁻¹Y, where LL' = I + κ YY'. For residuals R = √(f·v) QY follows γ RA⁻¹W' = √(f·v)
     Q(LL')⁻¹YW' and γ RA⁻¹R' = f·v Q(I − (LL')⁻¹)Q'/κ, so that no product of residuals and features
-    is needed."""
+    is needed.
+    """
 
     contrasts: Contrasts
     weight: Tensor  # [t, 1, 1] 1/(f·v)
@@ -370,7 +378,11 @@ class GramInner:
     plain: Inner  # for γ = 1
 
     def __call__(self, root: Tensor, gamma: float) -> Inner:
-        inside = solve_lower(root, self.both.mT).mT
+        # The squares less those of q are small where γ is near 1. Rounded to TF32, q would be wrong
+        # in the same direction for all samples: cross-entropies were up to 2 % too low, which
+        # chose γ = 0.95 instead of 1.
+        with without_tensor_cores(root):
+            inside = solve_lower(root, self.both.mT).mT
         n_samples = self.labels.shape[1]
         q = inside[:, :n_samples]
         w = inside[:, n_samples:]
@@ -390,7 +402,8 @@ class GramWhitening:
     """F = (I − κ Y'(L + LL')⁻¹Y) / √γ.
 
     (I + κ Y'XY)(I + κ Y'XY)' = I + κ Y'Y holds for X = (I + L)⁻¹, and F is the inverse of that
-    factor."""
+    factor.
+    """
 
     rows: Tensor  # [t, f, d] Y
     root: Tensor  # [t, f, f] L
@@ -412,8 +425,9 @@ _PANEL = 128  # columns that are handled at once
 
 
 def products_among(rows: Tensor, panels: bool | None = None) -> Tensor:
-    """[t, n, n] the inner products of rows [t, n, m] with each other, of which only the lower
-    triangle is given.
+    """[t, n, n] the inner products of rows [t, n, m] with each other.
+
+    Only the lower triangle is given.
 
     On a CPU most of the upper triangle is not computed (``panels``; None: where there is no GPU).
     """
@@ -441,7 +455,8 @@ def solve_lower(root: Tensor, right: Tensor, panels: bool | None = None) -> Tens
 
     On a GPU the batched solver takes three times as long as matrix products. Inverses of the blocks
     on the diagonal therefore turn the solution into products (``panels``; None: where there is a
-    GPU)."""
+    GPU).
+    """
     size = root.shape[-1]
     if panels is None:
         panels = root.is_cuda

@@ -3,7 +3,8 @@
 
 A matrix is halved until its parts have 64 rows, which a kernel factors and inverts in registers;
 all the rest are batched products. The batched factor of the solver library takes longer than this
-inverse, and triangular systems would have to be solved after it."""
+inverse, and triangular systems would have to be solved after it.
+"""
 
 import triton
 import triton.language as tl

@@ -2,7 +2,8 @@
 
 Reference: Alexandari, Kundaje, Shrikumar, "Maximum likelihood with bias-corrected calibration is
 hard-to-beat at label shift adaptation", ICML 2020. The priors are not theirs: 1/T is 1 ± 0.5 and
-b_k is 0 ± 1, so that few samples suffice."""
+b_k is 0 ± 1, so that few samples suffice.
+"""
 
 import torch
 from torch import Tensor
@@ -16,8 +17,9 @@ _SMALLEST_SCALE = 0.1  # of 1/T
 
 
 def balanced_weights(labels: Tensor, usable: Tensor, n_classes: int) -> Tensor:
-    """[t, s] weights of the usable samples with the same sum for each class, and the sum of all as
-    their number.
+    """[t, s] weights of the usable samples, with the same sum for each class.
+
+    The sum of all is the number of usable samples.
     """
     counts = count_labels(labels, n_classes, usable)
     typical = usable.sum(-1, keepdim=True) / (counts > 0).sum(-1, keepdim=True).clamp_min(1)
@@ -30,8 +32,9 @@ def rescale(logits: Tensor, scaling: Tensor) -> Tensor:
 
 
 def scaled(logits: Tensor, known: Tensor, labels: Tensor, usable: Tensor | None = None) -> Tensor:
-    """Logits [t, q, k] with the scaling that fits samples with logits ``known`` [t, s, k], classes
-    weighted alike.
+    """Logits [t, q, k] with the scaling that fits samples with the logits ``known``.
+
+    ``known`` is [t, s, k]. All classes have the same weight.
     """
     if usable is None:
         usable = torch.ones_like(known[..., 0])
@@ -40,11 +43,13 @@ def scaled(logits: Tensor, known: Tensor, labels: Tensor, usable: Tensor | None 
 
 
 def fit_scaling(logits: Tensor, labels: Tensor, weights: Tensor) -> Tensor:
-    """b and 1/T [t, k + 1] that minimise the weighted cross-entropy of samples plus the priors, by
-    Newton steps.
+    """b and 1/T [t, k + 1] that minimise the weighted cross-entropy plus the priors.
+
+    They are found by Newton steps.
 
     The problem is convex. The Hessian is that of b, diag(Σ p) − Σ p pᵀ, bordered by one row for
-    1/T."""
+    1/T.
+    """
     n_tasks, _, n_classes = logits.shape
     logits = logits - logits.amax(-1, keepdim=True)
     targets = one_hot(labels, n_classes, logits.dtype)

@@ -1,5 +1,6 @@
-"""Prototypes that are tuned to tell classes apart: logistic regression that begins with what the
-metric says.
+"""Prototypes that are tuned to tell classes apart.
+
+This is logistic regression that begins with what the metric says.
 
 Where examples are many, class means w_k are not the prototypes that label best. Tuned prototypes
 v_k lower
@@ -20,7 +21,8 @@ times as far from it. With the samples as they are, intents gain a third less, a
 The number of steps, or none, is chosen by the cross-entropy of every fifth example of each class,
 left out, twice. A gain of a standard error was asked for first: it was no safer on five sets, and
 half of what intents and birds gain was lost. On 28 tables of KEEL with at most 64 features and 20
-examples per class labels gain 0.6 points."""
+examples per class labels gain 0.6 points.
+"""
 
 from __future__ import annotations
 
@@ -235,11 +237,13 @@ def _scores(rows: Tensor, prototypes: Tensor, biases: Tensor, tau: Tensor) -> Te
 
 
 def _steepness(rows: Tensor, p: Tensor, member: Tensor, weights: Tensor) -> Tensor:
-    """[t, 1, 1] the largest eigenvalue of Σ w (diag p − pp') ⊗ zz', by power iteration that begins
-    with the gradient.
+    """[t, 1, 1] the largest eigenvalue of Σ w (diag p − pp') ⊗ zz'.
+
+    It is found by power iteration that begins with the gradient.
 
     ``rows`` [t, s, d] have the probabilities p [t, s, k], the classes ``member`` [t, s, k] and
-    weights [t, s, 1]."""
+    weights [t, s, 1].
+    """
     direction = ((p - member) * weights).mT @ rows
     for _ in range(_POWER_STEPS):
         length = torch.linalg.vector_norm(direction, dim=(1, 2), keepdim=True)

@@ -1,3 +1,1 @@
-"""EM for mixtures of Dirichlet distributions,
-on features that are points of the probability simplex.
-"""
+"""EM for mixtures of Dirichlet distributions, on points of the probability simplex."""

@@ -1,8 +1,8 @@
 """The parameters of Dirichlet distributions, given the mean logarithms of their samples.
 
-For a class with mean logarithms y_j, the mean log-likelihood of parameters α is ln Γ(A) −
-Σ_j ln Γ(α_j) + Σ_j (α_j − 1) y_j with A = Σ_j α_j. It is concave. Classes are rows, and no
-row depends on another.
+For a class with mean logarithms y_j, the mean log-likelihood of parameters α is
+ln Γ(A) − Σ_j ln Γ(α_j) + Σ_j (α_j − 1) y_j with A = Σ_j α_j. It is concave. Classes are rows, and
+no row depends on another.
 """
 
 import torch
@@ -20,8 +20,9 @@ _EXPANSION = 0.01
 
 
 def maximise(alpha: Tensor | None, target: Tensor) -> Tensor:
-    """[t, k, j] the α that maximise the mean log-likelihood for targets y [t, k, j],
-    by Newton steps from ``alpha``.
+    """[t, k, j] the α that maximise the mean log-likelihood for targets y [t, k, j].
+
+    They are found by Newton steps from ``alpha``.
 
     None begins with a rough solution.
 
@@ -54,8 +55,9 @@ def maximise(alpha: Tensor | None, target: Tensor) -> Tensor:
 
 
 def _rough(targets: Tensor) -> Tensor:
-    """[n, j] roughly the best α, by Minka's fixed point α = ψ⁻¹(y + ψ(A)) with his
-    approximation of ψ⁻¹.
+    """[n, j] roughly the best α, by Minka's fixed point α = ψ⁻¹(y + ψ(A)).
+
+    ψ⁻¹ is his approximation.
     """
     total = torch.ones_like(targets[:, :1])
     for _ in range(_ROUGH_STEPS):
@@ -96,8 +98,9 @@ def authors_steps(alpha: Tensor, target: Tensor, dtype: torch.dtype = torch.floa
 
 
 class _Steps:
-    """The authors' steps for α [t, k, j], computed as relative changes x of each α
-    since an earlier α₀.
+    """The authors' steps for α [t, k, j], as relative changes x of each α.
+
+    Changes are since an earlier α₀.
 
     With f = α (y + ψ(A) − ψ(α)) and h = α² c(α),
     the step that the authors write as the root of a quadratic equation is
@@ -160,8 +163,9 @@ class _Steps:
         )
 
     def _check(self) -> None:
-        """Renew series that are used too far from their origin, and plan the next check:
-        half as late as expected.
+        """Renew series that are used too far from their origin, and plan the next check.
+
+        It comes after half the expected time.
         """
         relative = torch.mul(self.change, self.rows[-1], out=self.scratch[0]).abs_()  # of α + 1
         largest = float(relative.amax())

@@ -1,5 +1,6 @@
-"""EM-Dirichlet and its hard version: mixtures of Dirichlet distributions on the simplex
-(Martin et al., CVPR 2024).
+"""EM-Dirichlet and its hard version (Martin et al., CVPR 2024).
+
+They fit mixtures of Dirichlet distributions on the simplex.
 """
 
 from typing import Literal, NamedTuple

@@ -1,8 +1,8 @@
 """The queries of one task, read in blocks: the passes of evidence over a pile.
 
-Likelihoods do not change during the search, so two numbers per class are kept between updates: m_k
-= Σ_q u_qk and ln p⁰_k = Σ_q ln(1 − u_qk). The slopes of the prior follow from them, and an update
-reads the queries once:
+Likelihoods do not change during the search, so two numbers per class are kept between updates:
+m_k = Σ_q u_qk and ln p⁰_k = Σ_q ln(1 − u_qk). The slopes of the prior follow from them, and an
+update reads the queries once:
 
     u_qk = softmax_k(s ℓ_qk + slope_k + entry_cost_k / (1 − u_qk)).
 
@@ -18,7 +18,8 @@ it is shifted by ln(α_now/α_then). No idle class can gain more than all of the
 total has doubled, all classes are updated.
 
 Everything that goes to a block is a small callable without a reference to the pile, so that Dask
-can send it to the worker that holds the block, and only sums come back."""
+can send it to the worker that holds the block, and only sums come back.
+"""
 
 from __future__ import annotations
 
@@ -73,7 +74,8 @@ class BlockMemory(NamedTuple):
     """What a block remembers until the next update.
 
     It stays with the block, on a cluster with the worker: what is remembered of a query is never
-    sent around. ``_MOST_REMEMBERED`` bounds the number of assignments."""
+    sent around. ``_MOST_REMEMBERED`` bounds the number of assignments.
+    """
 
     first: int  # the number of its first query
     known: Tensor  # [1, b] known labels, -1 for the others
@@ -122,7 +124,8 @@ class Idle:
     """Classes that are left out of the next updates; by default none is.
 
     Their weight is computed for each sharpness that the next updates may have, because it is not
-    linear in it."""
+    linear in it.
+    """
 
     classes: Tensor  # [k] bool
     sharpness: tuple[float, ...] = ()  # that the next updates may have; none where no class is idle
@@ -136,12 +139,14 @@ class Idle:
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class BlockUpdate:
-    """The work of an update on one block: new assignments, their sums, and what to remember of
-    them.
+    """The work of an update on one block.
+
+    It gives new assignments, their sums, and what to remember of them.
 
     The object has all that an update needs to know besides the rows and the memory of the block. An
     update of all classes also computes the weight of the classes that will be idle; a *resting*
-    update has columns for the active classes, and one number per query for the idle ones."""
+    update has columns for the active classes, and one number per query for the idle ones.
+    """
 
     of: Linear | Columns  # ℓ of placed rows
     slope: Tensor  # [k]
@@ -180,7 +185,8 @@ class BlockUpdate:
 
         Σ ln(1 − u) is computed as −Σ u for all assignments, plus ln(1 − u) + u for the remembered
         ones: where an assignment is not remembered it is small, and the difference is of the order
-        of u²."""
+        of u².
+        """
         scores = self._scores(rows, memory)
         before = self._among_active(memory)
         weight = memory.idle
@@ -234,7 +240,8 @@ class BlockUpdate:
 
         The scores have entry_cost once for every class, as for u = 0; entry_cost (1/(1 − u) − 1) is
         added where u is remembered. Queries with a known label have their class, and queries that
-        may be unknown count less than one."""
+        may be unknown count less than one.
+        """
         scores.view(-1).index_add_(0, before.places, self._entry_cost_beyond(before))
         if self.resting:
             idle = memory.idle[:, self.idle.sharpness.index(self.sharpness)] + self.shift
@@ -267,7 +274,8 @@ class BlockUpdate:
 
         ln Σ_k exp(s' ℓ_qk + slope_k + entry_cost_k/(1 − u_qk)) over the idle classes k, for each of
         the r values s' of the sharpness. ℓ itself is recovered from the scores, which is cheaper
-        than another product of matrices."""
+        than another product of matrices.
+        """
         if not self.idle.sharpness:
             return scores.new_empty(len(scores), 0)  # a view would keep all scores
         idle = self.idle.classes.nonzero().squeeze(1)
@@ -277,11 +285,7 @@ class BlockUpdate:
         before = Remembered(memory.places[which], memory.values[which])
         slopes.view(-1).index_add_(0, places, self._entry_cost_beyond(before))
         weights = [
-            torch.add(
-                slopes,
-                log_likelihood,
-                alpha=sharpness,
-            ).logsumexp(1)
+            torch.add(slopes, log_likelihood, alpha=sharpness).logsumexp(1)
             for sharpness in self.idle.sharpness
         ]
         return torch.stack(weights, 1)
@@ -300,7 +304,8 @@ class After:
 
     The updated likelihood of a query depends on its own last assignment, which is left out of the
     mean. It is computed again from what the block remembered before that assignment
-    (``BlockMemory.earlier``), so that no [q, k] array is kept."""
+    (``BlockMemory.earlier``), so that no [q, k] array is kept.
+    """
 
     last: BlockUpdate
     updated: Updated
@@ -332,7 +337,8 @@ class OnPart:
     """The work of a stage on one block, as on any other part of the queries.
 
     The assignments of the block are computed again when the stage first asks for them. Sums are
-    handed back in float64."""
+    handed back in float64.
+    """
 
     last: BlockUpdate
     likelihood: Likelihood
@@ -405,12 +411,14 @@ class _State(NamedTuple):
 
 
 class InBlocks(BatchQueries):
-    """The queries of one task, read in blocks. It is also what the search updates
-    (``loop.Queries``).
+    """The queries of one task, read in blocks.
+
+    It is also what the search updates (``loop.Queries``).
 
     The state is that of all classes, and what the blocks remember. ``before`` is what they
     remembered before the last update: the last assignments can be computed again from it, by every
-    later stage."""
+    later stage.
+    """
 
     double_sums = True
 
@@ -517,7 +525,8 @@ class InBlocks(BatchQueries):
         While classes are idle, the update has the active ones only. It is repeated with all classes
         where nothing has moved by ``tol``, to see whether an idle class would; the idle classes
         return where their total has doubled, or when the number of updates for which their weight
-        was computed is over."""
+        was computed is over.
+        """
         remember = _REMEMBER if tol else _REMEMBER_IN_ANNEALING
         step = self._step(slopes, sharpness * self.sharpness, remember)
         alpha = float(slopes.alpha)
@@ -588,7 +597,8 @@ class InBlocks(BatchQueries):
         """The classes that may be idle in the next updates; none where too few may.
 
         A class may be if it is almost empty, or if it has few queries and has not changed in the
-        last update. The float64 path, which exists for comparison, has no idle classes."""
+        last update. The float64 path, which exists for comparison, has no idle classes.
+        """
         masses = self.state.masses
         steady = (masses < _FEW) & (self.state.drift < _STEADY)
         idle = (masses < _ALMOST_EMPTY) | steady

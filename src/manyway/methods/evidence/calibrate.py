@@ -1,10 +1,12 @@
-"""Calibrate: what is learned from the support, and the queries of a batch where distances mean
-something.
+"""Calibrate: what is learned from the support, and the queries of a batch as placed by it.
+
+Queries are placed where distances mean something.
 
 ``manyway.methods.calibration`` learns the representation, the metric, the precision and the
 prototypes; ``names`` adds what the names of classes say. Here they are put together: what the
 support says is ``Learned``, and a batch whose likelihood is known is a ``CalibratedBatch``, which
-all later stages read."""
+all later stages read.
+"""
 
 from __future__ import annotations
 
@@ -153,8 +155,9 @@ class Learned:
         return pile.then(self.scaling).then(self.calibration.placing())
 
     def prototypes(self, tasks: Tasks, queries: InMemory) -> Tensor:
-        """[t, k, d] the means of scaled examples and queries, which count as much as the method
-        lets them.
+        """[t, k, d] the means of scaled examples and queries.
+
+        Queries count as much as the method lets them:
 
             (Σ_s y_sk z_s + Σ_q a_qk z_q) / (n_k + Σ_q a_qk),
 
@@ -186,8 +189,9 @@ class LearnedBatch(Learned):
         return self.placed
 
     def with_classes(self, first: list[int], rows: list[int]) -> LearnedBatch:
-        """The queries ``rows``, and a further class for each query in ``first``, which is its one
-        sample.
+        """The queries ``rows``, and a further class for each query in ``first``.
+
+        That query is the one sample of the class.
         """
         calibration = self.calibration.with_classes(self.placed[:, first])
         return replace(self, calibration=calibration, placed=self.placed[:, rows])
@@ -213,8 +217,9 @@ def learn_and_place(
     parameters: Parameters,
     proportions: Tensor | None = None,
 ) -> PlacedQueries:
-    """What the support says, and the placed queries. The metrics of many tasks in memory are not
-    kept.
+    """What the support says, and the placed queries.
+
+    The metrics of many tasks in memory are not kept.
 
     A metric is a [d, d] factor per task. Queries and names are therefore placed while it is there.
     ``proportions`` as in ``calibrate``.

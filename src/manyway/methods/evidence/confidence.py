@@ -13,7 +13,8 @@ probabilities are to be raised. Groups are not always classes, so a prior holds 
 usual value, and pairs count less where few queries have a partner. The usual value is for queries
 that have partners, which make each other too sure. Without any, single queries are too sure where
 features are weak, and not sure enough where they are strong: the usual value then follows from how
-sure they are on average."""
+sure they are on average.
+"""
 
 from __future__ import annotations
 
@@ -40,7 +41,8 @@ class Probabilities:
     """From some queries to their class probabilities.
 
     The steps are: what search and groups say, the power, known labels, and what is unknown, which
-    is taken from all classes in proportion."""
+    is taken from all classes in proportion.
+    """
 
     answers: GroupAnswers
     power: Tensor  # [t, 1, 1]
@@ -101,7 +103,8 @@ def distance_ratio(lengths: Tensor, calibration: Calibration) -> Tensor:
     Queries of another camera, font or year lie farther: their classes are as much wider, so that ℓ
     is to be divided by r. It is the square of the mean distance less two standard errors: single
     outliers hardly change it, and it is 1 where that may be chance. The prototype is the nearest
-    one, so that it errs below. ``lengths`` as in ``Groups``."""
+    one, so that it errs below. ``lengths`` as in ``Groups``.
+    """
     number, total, total_square = lengths.unbind(-1)
     number_or_more = number.clamp_min(_FEWEST)
     mean = total / number_or_more

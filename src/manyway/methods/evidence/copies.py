@@ -2,7 +2,8 @@
 
 Two items are near-copies where they are nearer to each other than two samples of a class are.
 Copies among the examples are dropped before the calibration (``distinct``), and copies among the
-queries are counted (``copies``), so that they do not make a class seem more certain."""
+queries are counted (``copies``), so that they do not make a class seem more certain.
+"""
 
 from __future__ import annotations
 
@@ -42,16 +43,13 @@ def copies(queries: BatchQueries, one_shot: bool) -> Tensor:
 
 
 def _count_near(rows: Tensor, limit: Tensor, part: Part) -> Sums:
-    """The work that counts the pairs [t] of a row and a query that are near, for some queries at a
-    time.
+    """The work that counts the pairs [t] of a row and a query that are near.
+
+    It takes some queries at a time.
     """
     counts = [
         (squared_distances(some, rows) <= limit).sum((1, 2))
-        for some in torch.split(
-            part.placed,
-            _MOST_COMPARED,
-            1,
-        )
+        for some in torch.split(part.placed, _MOST_COMPARED, 1)
     ]
     return Sums((torch.stack(counts).sum(0),))
 
@@ -64,7 +62,8 @@ def distinct(tasks: Tasks, schedule: Schedule) -> Tasks:
     small ones by the middle scale. Different items may be equal, too, where columns have few
     values: the part c of the examples is dropped only where chance gives copies to less than c³ of
     them, for chance is a guess, and few copies do little harm. The examples of several tasks stay,
-    because they must be as many, and those of more classes or pairs than are soon compared."""
+    because they must be as many, and those of more classes or pairs than are soon compared.
+    """
     if len(tasks) > 1:  # known without waiting for a GPU
         return tasks
     labels = tasks.support_labels[0]
@@ -100,7 +99,8 @@ def _chance(rows: Tensor, pairs: Tensor, near: Tensor) -> Tensor:
 
     From the squared distances of all pairs: they are like those of normal features in n directions,
     1/n = ln mean d² − mean ln d² + 1/pairs, for few pairs say less. Samples that are as near as
-    rounding moves them seem equal, at Σ_j h_j²/6 for the least step h_j of a column."""
+    rounding moves them seem equal, at Σ_j h_j²/6 for the least step h_j of a column.
+    """
     far = pairs[pairs > near]
     inverse = far.mean().log() - far.log().mean() + 1 / max(len(far), 1)
     half = 0.5 / inverse.clamp_min(1 / rows.shape[1])
@@ -121,6 +121,7 @@ def copy_distance(
     It is a part of ``pair_distance`` [t], that of two samples of a class. With few features samples
     are as near by chance, so that the part is smaller: its chance is that of 16 features. Where the
     distance of two samples is ``sure`` (no guess from one example per class, and not made by the
-    outliers of a table) the part is its square root, so that the frames of a burst are copies."""
+    outliers of a table) the part is its square root, so that the frames of a burst are copies.
+    """
     exponent = max(0.5 if sure else 1.0, _FEATURES_OF_COPIES / n_features)
     return (schedule.near_copy**exponent * pair_distance).view(-1, 1, 1)

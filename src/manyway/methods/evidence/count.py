@@ -2,7 +2,8 @@
 
 A class is *present* with a probability between 1 − Π_q (1 − p_qk), which holds if the errors of
 queries are independent, and max_q p_qk, which holds if they are shared; ``manyway.core.presence``
-says where between them. What a caller may not ask for is made on request."""
+says where between them. What a caller may not ask for is made on request.
+"""
 
 from __future__ import annotations
 
@@ -99,6 +100,7 @@ def _independent_presence(posterior: GroupPosterior, occupied: Tensor, known: Te
     """[t, k] the presence of classes if errors of queries are independent.
 
     ``occupied`` [t, k]: the probability that a class has a query, by the search. ``known`` [t, k]:
-    whether a query is known to be of the class, which is then present."""
+    whether a query is known to be of the class, which is then present.
+    """
     at_least = torch.zeros_like(occupied).masked_fill(known, 1)
     return torch.maximum(posterior.presence(occupied), at_least)

@@ -35,15 +35,16 @@ Assigned = Callable[[Tensor, Tensor], Tensor]  # log-likelihoods and assignments
 class LikelyAssignments:
     """The n assignments of one large task that matter. The others rest until all are updated again.
 
-    A query has a handful of likely classes among thousands. The weight exp(s ℓ + slope +
-    entry_cost/(1 − u)) of the other classes hardly changes from one update to the next, so that
-    their total per query is kept.
+    A query has a handful of likely classes among thousands. The weight
+    exp(s ℓ + slope + entry_cost/(1 − u)) of the other classes hardly changes from one update to the
+    next, so that their total per query is kept.
 
     ``manyway.methods.evidence.blocks.Idle`` is the same idea for a pile, whose likelihoods are not
     kept: there whole classes rest, so that they need not be computed again. Neither can do the
     other's work, and both pay: scores of 10,000 items for 2,000 classes take 8 instead of 13 s, and
     30,000 queries of 50 among 2,000 classes with 256 features, read in blocks, 23 instead of 33 s;
-    with all classes present neither gains."""
+    with all classes present neither gains.
+    """
 
     places: Tensor  # [n] query·K + class
     query: Tensor  # [n]
@@ -113,8 +114,10 @@ class _Assignment(NamedTuple):
 class Dense:
     """Likelihoods and assignments of all tasks, in memory.
 
-    A query may count less than one (``counted``): it is then assigned in part, Σ_k u_qk =
-    counted_q. Queries that are probably unknown hardly enter the counts of classes in this way."""
+    A query may count less than one (``counted``): it is then assigned in part,
+    Σ_k u_qk = counted_q. Queries that are probably unknown hardly enter the counts of classes in
+    this way.
+    """
 
     log_likelihood: Tensor  # [t, q, k] ℓ
     counted: Tensor  # [t, q, 1] how much each query counts
@@ -220,8 +223,9 @@ class Dense:
         self.likely = None
 
     def terms(self) -> Tensor:
-        """[2, t] the terms of the bound that depend on the queries: fit and entropy, of what
-        counts.
+        """[2, t] the terms of the bound that depend on the queries.
+
+        They are fit and entropy, of what counts.
 
         Σ_qk u_qk ℓ_qk   and   −Σ_q w_q Σ_k (u_qk/w_q) ln (u_qk/w_q),   w the weight of a query.
         """
@@ -231,12 +235,14 @@ class Dense:
         return torch.stack([fit, entropy])
 
     def _assign(self, assigned: Assigned, tol: float = 0.0, keep: bool = False) -> _Assignment:
-        """Take over the assignments that ``assigned`` makes of the likelihoods and assignments of
-        some queries.
+        """Take over the assignments that ``assigned`` makes for some queries.
+
+        It makes them of their likelihoods and assignments.
 
         Large arrays are gone through in pieces of few queries, which stay in the cache of a core.
         With ``keep``, the places of the assignments of one large task that matter, and what they
-        were before, are also returned."""
+        were before, are also returned.
+        """
         weighted = self.counted.stride() != (0, 0, 0)  # an expanded number: every query counts one
         n_query = self.u.shape[1]
         per_query = self.u[:, :1].numel()
@@ -275,7 +281,8 @@ def fused_search(queries: Dense, prior: Concentrations, parameters: Parameters) 
     """The same as ``anneal``, by the compiled kernel where there is one for these tensors.
 
     The kernel needs float32 on a GPU, queries that count one each, and a task that fits into one
-    program."""
+    program.
+    """
     log_likelihood = queries.log_likelihood
     _, n_query, n_classes = log_likelihood.shape
     single = log_likelihood.dtype == torch.float32

@@ -13,7 +13,8 @@ where u' are the assignments with updated prototypes and P_kj the probability th
 class j.
 
 Known labels are compared with these answers. Where one contradicts them, the assignments of all
-known queries of the task are fixed, and the search goes on."""
+known queries of the task are fixed, and the search goes on.
+"""
 
 from __future__ import annotations
 
@@ -121,9 +122,7 @@ class GroupAnswers:
     posterior: GroupPosterior
 
     def __call__(self, part: Part) -> Tensor:
-        """[t, b, k] by likelihoods with updated prototypes, the prior, and the classes of the
-        groups.
-        """
+        """[t, b, k] by updated prototypes, the prior, and the classes of the groups."""
         scores = self.updated(part.placed, part.u, part.free, part.log_likelihood)
         assignments = self.slopes.add_to(scores, remainders(part.u)).softmax(-1)
         return self.posterior.apply(assignments)
@@ -165,8 +164,7 @@ class GroupPosterior:
     def presence(self, occupied: Tensor) -> Tensor:
         """[t, k] the probability that a class is present, given that its group has a query [t, k].
 
-            1 − (1 − o_j [no group]) Π_g (1 − o_g P_gj),    o the probability that a group is not
-            empty,
+            1 − (1 − o_j [no group]) Π_g (1 − o_g P_gj),        o the probability that a group is not empty,
 
         if groups are of their classes independently of each other.
         """
@@ -199,8 +197,9 @@ class Groups:
 
     @staticmethod
     def of(queries: BatchQueries, prior: Concentrations, *, fixed: bool = False) -> Groups:
-        """The groups of the last search, and what their queries say, in one or two passes over the
-        queries.
+        """The groups of the last search, and what their queries say.
+
+        This takes one or two passes over the queries.
 
         Parameters
         ----------
@@ -244,8 +243,9 @@ class Groups:
         known: Tensor,
         parameters: Parameters,
     ) -> GroupPosterior:
-        """The posterior of the groups' classes; ``known`` [t, k] are the classes with a known
-        query.
+        """The posterior of the groups' classes.
+
+        ``known`` [t, k] are the classes with a known query.
 
         With n_k examples and m_k queries in group k, and ρ = shared_error + 1/(n_k + 1), group k is
         of class j with
@@ -257,7 +257,8 @@ class Groups:
         in its assignment already, so a group of one keeps its class: P is mixed with the identity
         in the parts 1 − 1/m and 1/m. Where half of all classes or more seem to be present, groups
         are mixtures of neighbours, and keep their classes as well. So do groups of classes with a
-        known query."""
+        known query.
+        """
         classes = self.classes
         if not parameters.group_posterior:
             classes = classes[:, :0]
@@ -304,7 +305,8 @@ class Fragments:
 
     the integrated completed likelihood (Biernacki, Celeux, Govaert, 2000). The probability is
     multiplied by a factor that falls from 1, where one group was found, to 0 at
-    ``most_groups_with_fragments``."""
+    ``most_groups_with_fragments``.
+    """
 
     groups: Groups
     tasks: Tensor  # [m] in which fragments are looked for
@@ -334,7 +336,8 @@ class Fragments:
         """[t, g, k] the class probabilities of some groups, with what they are as fragments.
 
         ``apart`` [t, g, k] are their probabilities if they are none, which are overwritten,
-        ``totals`` [t, g, k] their Σ_q u_qg ℓ_qk and ``sizes`` [t, g] their masses."""
+        ``totals`` [t, g, k] their Σ_q u_qg ℓ_qk and ``sizes`` [t, g] their masses.
+        """
         tasks = self.tasks
         if not len(tasks):
             return apart
@@ -360,8 +363,9 @@ class Fragments:
         largest: Tensor,
         masses: Tensor,
     ) -> Tensor:
-        """[m, g, l] that groups of the classes ``columns`` [m, g] are fragments of the largest
-        groups.
+        """[m, g, l] log-odds that groups are fragments of the largest groups.
+
+        ``columns`` [m, g] are the classes of the groups.
 
         These have the classes ``largest`` [m, l] and ``masses`` [m, l].
         """
@@ -390,7 +394,8 @@ def _sum_groups(classes: Tensor, slopes: Slopes, every: int, part: Part) -> Sums
 
     The sums are Σ u z of the members [t, g, d], as if no label were known; Σ u z [t, g, d] and Σ u
     [t, g] of the queries whose label is not known; ``Groups.lengths``, of every so many queries;
-    and ``Groups.names``."""
+    and ``Groups.names``.
+    """
     u = columns_of(part.u, classes)
     lengths = _sum_lengths(part.every(every))
     if not part.any_known:

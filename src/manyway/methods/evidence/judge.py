@@ -36,8 +36,7 @@ The proportion p of unknown queries in the batch is not known. It is integrated 
 that is 0 with the probability π, and has the density 2(1 − p) otherwise. Whether any query is
 unknown, the whole batch says:
 
-    ln (1 − π)/π + ln Σ_p prior(p) exp Σ_q m_q^(−½) ln(1 − p + p o_q),   1/o_q = 2ε + (1 − 2ε)
-    exp(−λ_q),
+    ln (1 − π)/π + ln Σ_p prior(p) exp Σ_q m_q^(−½) ln(1 − p + p o_q),   1/o_q = 2ε + (1 − 2ε) exp(−λ_q),
 
 where m_q queries lie together with q, and judge as their root. Near-copies count as one query. Few
 queries cannot decide it, because odds are limited. Here ε is divided by the root of m_q, for
@@ -90,7 +89,8 @@ class UnknownPosterior:
     """Queries, their neighbourhoods, and how probable it is that these are unknown.
 
     Where there are many queries, only every so many of them are judged, and further queries as
-    their neighbourhoods are."""
+    their neighbourhoods are.
+    """
 
     means: Tensor  # [t, a, d] the mean of the neighbourhood of each query
     bias: Tensor  # [t, a] by how much squared distances to it are too long
@@ -130,7 +130,8 @@ def judge(batch: CalibratedBatch) -> UnknownPosterior | None:
     """Judge which queries are unknown; None where none may be.
 
     A sample of the queries is first assigned as if none were unknown: the groups of this search,
-    and neighbourhoods of queries, are compared with what classes that are left out look like."""
+    and neighbourhoods of queries, are compared with what classes that are left out look like.
+    """
     parameters = batch.parameters
     if not parameters.open_set:
         return None
@@ -172,7 +173,8 @@ def unknown_posterior(
 
     ``assigned`` [t, q, k] are their assignments by a search in which every query is of a class.
     They are every so many (``stride``) of all queries. ``one_shot``: whether no class had two
-    samples to calibrate with."""
+    samples to calibrate with.
+    """
     if calibration.counts.shape[1] < 2:
         hint = "it learns from the classes what none of them looks like"
         raise InputError(f"open_set needs two classes or more: {hint}.")
@@ -224,7 +226,8 @@ def _with_guessed_scatter(
     """With one example per class: S from the distance [t] between neighbouring prototypes.
 
     Two samples of a class are 2S apart on average, and those of neighbouring classes a little
-    farther."""
+    farther.
+    """
     guess = schedule.one_shot_within * apart / (2 * (1 / calibration.counts).mean(-1))
     wider = (guess - calibration.scatter).unsqueeze(-1)
     return replace(
@@ -292,8 +295,9 @@ class Scales:
         return group.squares - self.scatter * (1 / group.sizes + 1 / group.counts)
 
     def farthest(self, counts: Tensor) -> Tensor:
-        """[t, k] the excess of single unknown queries near classes of n samples, and a deviation
-        more.
+        """[t, k] the excess of single unknown queries near classes, and a deviation more.
+
+        The classes have n samples.
         """
         variance = (self.noise * (1 + 1 / counts)).square()
         return self.apart + (variance + self._spread).sqrt()
@@ -307,7 +311,8 @@ class Scales:
         """[t, g] r.
 
         An excess below the point at which r were smallest with normal densities counts as that
-        point."""
+        point.
+        """
         shared = self.schedule.shared_error
         deviation = self.noise * (shared + (1 - shared) / group.sizes + 1 / group.counts)
         variance = deviation.square().clamp_min(torch.finfo(deviation.dtype).tiny)
@@ -379,8 +384,9 @@ class _Tests:
         return self._nearest(self.distances, torch.ones_like(self.distances[..., 0]))
 
     def _nearest(self, distances: Tensor, sizes: Tensor) -> NearGroup:
-        """Groups [t, q] near the nearest prototype, from the unbiased distances [t, q, k] of their
-        means.
+        """Groups [t, q] near the nearest prototype.
+
+        It is found from the unbiased distances [t, q, k] of their means.
         """
         squares, nearest = distances.min(-1)
         counts = self.calibration.counts.expand(len(distances), -1).gather(1, nearest)
@@ -392,7 +398,8 @@ class _Tests:
         """The queries that are assigned to each class [t, k], near its prototype.
 
         A query that is farther from a prototype than unknown queries are pulls the mean of the
-        class as if it were no farther: one outlier must not decide about the others."""
+        class as if it were no farther: one outlier must not decide about the others.
+        """
         calibration = self.calibration
         share = self.around.share
         some = self.assigned.clamp_min(torch.finfo(self.assigned.dtype).eps)
@@ -426,7 +433,8 @@ def _integrate(
 
     ``log_odds`` [t, q]; ``odd`` [t, q]: what the odds are limited by in the question whether any
     query is unknown, as 1/odds. ``around``: the queries that lie together with each, and judge
-    together. ``correlation`` [t]: of the errors of two queries."""
+    together. ``correlation`` [t]: of the errors of two queries.
+    """
     grid = torch.arange(_PROPORTIONS, dtype=odd.dtype, device=odd.device)
     grid = (grid + 0.5) / _PROPORTIONS
     prior = torch.log1p(-grid).log_softmax(0)

@@ -13,7 +13,8 @@ the grid, and the slopes follow. Gamma functions are evaluated by series for arg
 1, which suffices because a count is at least 1.
 
 The order of sums differs from the plain loop, so that assignments agree to rounding; a test
-compares the two."""
+compares the two.
+"""
 
 from typing import NamedTuple
 

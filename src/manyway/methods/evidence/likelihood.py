@@ -6,7 +6,8 @@ are coordinates in the metric of the calibration, and
     ℓ_qk = −½ τ (‖z_q − w_k‖² − S/n_k).
 
 For the log-likelihoods of another classifier, placed rows are these themselves. Both kinds answer
-the same questions, so that search and groups need not know which one they have."""
+the same questions, so that search and groups need not know which one they have.
+"""
 
 from __future__ import annotations
 
@@ -143,8 +144,9 @@ class Likelihood(ABC):
 
     @abstractmethod
     def pair_distance(self, placed: Tensor) -> Tensor:
-        """[t] the squared distance of two placed queries [t, n, d] that are no copies of each
-        other.
+        """[t] the squared distance of two placed queries that are no copies.
+
+        The queries are [t, n, d].
         """
 
 
@@ -280,18 +282,21 @@ def with_prototypes(calibration: Calibration, offsets: Tensor, counts: Tensor) -
 
 
 def known_classes(known: Tensor, like: Tensor) -> Tensor:
-    """[t, b, k] 1 for the class of a query with a known label [t, b], else 0, as ``like`` [t, b,
-    k].
+    """[t, b, k] 1 for the class of a query with a known label [t, b], else 0.
+
+    It is a tensor as ``like`` [t, b, k].
     """
     return one_hot(known.clamp_min(0), like.shape[-1], like.dtype) * (known >= 0).unsqueeze(-1)
 
 
 def leave_one_out(distances: Tensor, weights: Tensor, masses: Tensor, scatter: Tensor) -> Tensor:
-    """[…, q, k] squared distances to prototypes without the query itself, less the bias of noisy
-    means.
+    """[…, q, k] squared distances to prototypes without the query itself.
+
+    The bias of noisy means is subtracted.
 
     ``weights`` [q, k] is what each query contributes to a prototype and ``masses`` [k] the total,
-    support included. Without z, a mean of mass N is N/(N − c) times as far from z."""
+    support included. Without z, a mean of mass N is N/(N − c) times as far from z.
+    """
     others = masses - weights
     return distances * (masses / others).square() - scatter / others
 
@@ -313,6 +318,7 @@ def independent_part(masses: Tensor, correlation: Tensor) -> Tensor:
     """The part of a group's m queries that counts as independent: 1 / (1 + ρ(m − 1)).
 
     A query has variance s around its mean, and the mean of n samples has variance s/n. The mean of
-    m queries then has s/m + s/n, so they count as (s + s/n) / (s/m + s/n) = m / (1 + (m − 1)/(n +
-    1)) queries."""
+    m queries then has s/m + s/n, so they count as
+    (s + s/n) / (s/m + s/n) = m / (1 + (m − 1)/(n + 1)) queries.
+    """
     return 1 / (1 + correlation * (masses - 1).clamp_min(0))

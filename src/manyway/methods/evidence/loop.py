@@ -14,7 +14,8 @@ constants). Prototypes do not move during the search.
 The loop sees the queries only through ``Queries``: an update computes new assignments and returns
 what the prior needs to know about them. ``dense.Dense`` holds likelihoods and assignments of many
 tasks in memory. ``blocks.InBlocks`` reads the queries of one task in blocks, on one machine or on
-Dask. ``kernel.search`` is a compiled copy of this loop for GPUs."""
+Dask. ``kernel.search`` is a compiled copy of this loop for GPUs.
+"""
 
 from __future__ import annotations
 
@@ -38,8 +39,7 @@ class Update(NamedTuple):
 
 
 class Queries(Protocol):
-    """The queries of some tasks, with their assignments to classes, as the search loop updates
-    them.
+    """The queries of some tasks with their assignments, as the search loop updates them.
 
     ``dense.Dense`` and ``blocks.InBlocks`` are the two kinds.
     """
@@ -152,7 +152,8 @@ def resume(
     """Iterate from assignments that an earlier search has found, with other likelihoods.
 
     There is no annealing: the groups are those of the earlier search. ``presence`` is what its
-    assignments say."""
+    assignments say.
+    """
     sharpness = parameters.constants.sharpness(presence.masses)
     return _iterate(queries.sharpened(sharpness), presence, prior, parameters)
 
@@ -169,7 +170,8 @@ def _iterate(
 
     The tasks that still run are copied out (``Queries.select``) whenever some have converged, and
     written back at the end (``Queries.replace``), so that few slow tasks do not cost as much as
-    all."""
+    all.
+    """
     running = queries
     max_iter = parameters.max_iter
     alive, n_iter, converged = all_running(len(presence.masses), max_iter, presence.masses.device)

@@ -1,5 +1,4 @@
-"""Scaled tasks, and classes that are known by a vector each, such as the text embedding of their
-name.
+"""Scaled tasks, and classes that are known by a vector, such as an embedding of their name.
 
 Vectors of names and items lie apart, even if one encoder made both. So each kind is centred on its
 own: names on their mean over the classes that have examples, items on the mean of the examples.
@@ -88,9 +87,7 @@ class Names:
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class ScaledTasks:
-    """Tasks with scaled rows, what scales the queries, and the names of the classes, if they have
-    any.
-    """
+    """Tasks with scaled rows, what scales the queries, and the names of classes, if any."""
 
     tasks: Tasks  # where a class lacks examples, all names are further examples
     scaling: Scaling | Representation
@@ -161,8 +158,9 @@ def _without_examples(
     scale: str | None,
     proportions: Tensor | None,
 ) -> Scaling:
-    """The scaling of queries where there is no example: their own curve, and a middle that names
-    help to find.
+    """The scaling of queries where there is no example.
+
+    It is their own curve, and a middle that names help to find.
 
     The curve of ``rcl2`` is used where no query has a negative feature, as it is for examples.
     """
@@ -193,14 +191,16 @@ def log_probability(log_likelihood: Tensor, proportions: Tensor) -> Tensor:
 
 
 def _middle(mean: Tensor, vectors: Tensor, proportions: Tensor | None) -> Tensor:
-    """[t, 1, d] the middle of the items, from the mean [t, 1, d] of the queries of tasks without
-    examples.
+    """[t, 1, d] the middle of the items of tasks without examples.
+
+    It is found from the mean [t, 1, d] of the queries.
 
     Without ``proportions`` it is that of the names. With them, [t, k], it is the mean of the
     queries, less a part of the distance between the names of the classes that occur and all names.
     The part is one over the number of these classes: one class is all that the mean tells of, while
     the mean of many classes differs little from that of all, and errors about which of them occur
-    would confirm themselves. Equal proportions give the mean of the queries."""
+    would confirm themselves. Equal proportions give the mean of the queries.
+    """
     names = vectors.mean(1, keepdim=True)
     if proportions is None:
         return names
@@ -236,7 +236,8 @@ def _with_names(scaled: ScaledTasks, vectors: Tensor, parameters: Parameters) ->
         Σ_k n_k x̄_k·v_k / Σ_k n_k ‖v_k‖²,        kept between 0 and 1,
 
     the factor that brings them nearest to the class means. Where a class lacks examples, all names
-    become samples of the support, so that the calibration has one for every class."""
+    become samples of the support, so that the calibration has one for every class.
+    """
     items = scaled.tasks
     schedule = parameters.constants
     counts = count_labels(items.support_labels, items.n_classes).to(vectors)
@@ -274,7 +275,8 @@ def _shifted(representation: Representation, mean: Tensor) -> Representation:
     """The representation of names whose mean is given, [t, 1, d].
 
     Its power counts from as far below as that of items. Names lie apart from items, so that a power
-    that counted from the lowest item would depend on how far."""
+    that counted from the lowest item would depend on how far.
+    """
     middle = representation.middle
     above_lowest = middle.abs().pow(1 / representation.power).copysign(middle)
     return replace(representation, lowest=mean - above_lowest)
@@ -287,15 +289,17 @@ def _worth(
     vectors: Tensor,
     schedule: Schedule,
 ) -> Tensor:
-    """[t] how many examples a name is worth: half of S/E, where E is its mean squared error as a
-    prototype.
+    """[t] how many examples a name is worth.
+
+    It is half of S/E, where E is its mean squared error as a prototype.
 
     With S the pooled scatter Σ ‖x − x̄_k‖² / (n − K') over the K' classes that have examples,
 
         E = mean_k (‖x̄_k − v_k‖² − S/n_k),
 
     because ‖x̄_k − v_k‖² contains the error of x̄_k, too. The result is kept within the limits of
-    the schedule. It is 1 where no class has two examples, so that S is not known."""
+    the schedule. It is 1 where no class has two examples, so that S is not known.
+    """
     some = counts > 0
     means = sums / counts.clamp_min(1).unsqueeze(-1)
     freedom = items.n_support - some.sum(-1)

@@ -39,7 +39,8 @@ class Neighbourhoods:
 
         Each query is assigned to all queries as if they were classes of one sample, and then to the
         means of the neighbourhoods that this makes, always without itself. Two queries are as
-        similar as their assignments."""
+        similar as their assignments.
+        """
         scatter = calibration.scatter.view(-1, 1, 1)
         precision = calibration.precision.view(-1, 1, 1)
         pair_distance = 2 * calibration.scatter

@@ -9,9 +9,9 @@ A small α favours few classes: before it is seen, a further query is of a class
 queries, or of one that has none, with the odds n_k + α to α. With a large α all labels are equally
 probable.
 
-Under independent assignments u, n_k is a random count. It is 0 with probability p⁰_k = Π_q (1 −
-u_qk), and c_k = m_k/(1 − p⁰_k) on average otherwise, where m_k = Σ_q u_qk. φ(n) = ln Γ(n+α)/Γ(α) is
-convex and φ(0) = 0, so by Jensen's inequality
+Under independent assignments u, n_k is a random count. It is 0 with probability
+p⁰_k = Π_q (1 − u_qk), and c_k = m_k/(1 − p⁰_k) on average otherwise, where m_k = Σ_q u_qk.
+φ(n) = ln Γ(n+α)/Γ(α) is convex and φ(0) = 0, so by Jensen's inequality
 
     E φ(n_k) ≥ (1 − p⁰_k) φ(c_k) ≥ φ(m_k).
 
@@ -21,7 +21,8 @@ Bayes and charges a class that is almost absent as if it occurred. Its derivativ
     φ'(c_k) − p⁰_k (c_k φ'(c_k) − φ(c_k)) / (1 − u_qk):
 
 a slope that all queries share, and the cost of the first query of a class, which vanishes where
-p⁰_k does."""
+p⁰_k does.
+"""
 
 from __future__ import annotations
 
@@ -41,7 +42,8 @@ class Slopes(NamedTuple):
     """The derivative of the bound on the prior: φ'(c) + entry_cost/(1 − u).
 
     It is computed once per update for all queries of a task; only the divisor 1 − u differs between
-    queries."""
+    queries.
+    """
 
     slope: Tensor  # [t, k] φ'(c)
     entry_cost: Tensor  # [t, k] −p⁰ (c φ'(c) − φ(c)): the cost of the first query of a class
@@ -66,11 +68,8 @@ class Slopes(NamedTuple):
         Tensor of shape [t, q, k]
             ℓ_qk + φ'(c_k) + entry_cost_k / (1 − u_qk).
         """
-        return torch.addcdiv(
-            scores,
-            self.entry_cost.unsqueeze(1),
-            remainder,
-        ).add_(self.slope.unsqueeze(1))
+        with_entry = torch.addcdiv(scores, self.entry_cost.unsqueeze(1), remainder)
+        return with_entry.add_(self.slope.unsqueeze(1))
 
 
 @dataclass(frozen=True, eq=False)
@@ -78,7 +77,8 @@ class Presence:
     """What the assignments say about the number of queries of each class.
 
     All that the prior needs to know about the queries: the bound and its derivative follow from
-    these [t, k] arrays, so that queries may be in memory, in blocks or on other machines."""
+    these [t, k] arrays, so that queries may be in memory, in blocks or on other machines.
+    """
 
     masses: Tensor  # [t, k] m, the expected number
     absent: Tensor  # [t, k] p⁰, the probability of none
@@ -95,7 +95,8 @@ class Presence:
         """From Σ_q u_qk and Π_q (1 − u_qk), each [t, k].
 
         1 − p⁰ lies between 1 − e^(−m) and m, and the difference 1 − p⁰ alone is all rounding error
-        where it is small. c is at least 1: given that there is a query, there is one."""
+        where it is small. c is at least 1: given that there is a query, there is one.
+        """
         present = torch.minimum(torch.maximum(1 - absent, -torch.expm1(-masses)), masses)
         counts = (masses / present.clamp_min(torch.finfo(masses.dtype).tiny)).clamp_min_(1)
         return Presence(masses, absent, present, counts)
@@ -112,7 +113,8 @@ class Presence:
         """The derivative of the bound for concentrations [t].
 
         With ψ = φ' the digamma function: slope = ψ(c + α), and entry_cost = p⁰ (φ(c) − c ψ(c + α)),
-        which is negative or zero because φ is convex and φ(0) = 0."""
+        which is negative or zero because φ is convex and φ(0) = 0.
+        """
         column = alpha.unsqueeze(-1)
         slope = torch.digamma(self.counts + column)
         rise = torch.lgamma(self.counts + column) - torch.lgamma(column)
@@ -138,7 +140,8 @@ class Concentrations:
     In float32 on a CPU, φ is interpolated linearly in ln c. The sums over classes between two nodes
     are then shared by all α, and no gamma function per class is needed. The error hardly depends on
     α, so the same α is chosen. On a GPU the gamma functions cost little, and scattered sums would
-    not be deterministic."""
+    not be deterministic.
+    """
 
     values: Tensor  # [g]
     n_query: int
@@ -202,7 +205,8 @@ class Concentrations:
 
         Where φ is tabulated, Σ_k (1 − p⁰_k) φ(c_k) is a product of the table with the mass of the
         classes around each node: a class between two nodes is shared by them in proportion to its
-        distance in ln c."""
+        distance in ln c.
+        """
         if not len(self.rises):
             return self.values[self.log_prior(presence).argmax(-1)]
         place = presence.counts.log().mul_((_NODES - 1) / _log_largest(self.n_query))

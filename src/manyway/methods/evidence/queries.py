@@ -7,7 +7,8 @@ stage finds in the parts is added up.
 
 The work of a stage is therefore a callable from a ``Part`` to something with a method ``plus``, and
 is written once for both. It reads *placed* rows, coordinates in which the likelihood is simple
-(``likelihood``), and the assignments of the last search."""
+(``likelihood``), and the assignments of the last search.
+"""
 
 from __future__ import annotations
 
@@ -42,7 +43,8 @@ class Part:
 
     Labels may be known for some queries. Where one contradicts what the batch says without it, the
     assignments of all known queries of the task are fixed (``known``); elsewhere they are no news
-    to the other queries."""
+    to the other queries.
+    """
 
     placed: Tensor  # [t, b, d]
     first: int  # the number of the first one
@@ -75,7 +77,8 @@ class Part:
 
         A query with a known label is assigned once more by its likelihoods and by the slopes of the
         prior. The other queries keep their assignments. Groups are judged by these: a person who
-        names one query of a group names the group."""
+        names one query of a group names the group.
+        """
         if not self.any_known:
             return self.u
         logits = slopes.add_to(self.log_likelihood.clone(), remainders(self.u))
@@ -117,7 +120,8 @@ class BatchQueries(ABC):
     """The queries of t tasks, which ``InMemory`` and ``InBlocks`` hold in two ways.
 
     The stages of evidence ask for sums over the queries (``each``), for a search, and for what the
-    search found."""
+    search found.
+    """
 
     presence: Presence  # what the last assignments say about the number of queries of each class
     double_sums = False  # whether sums over the queries come in float64
@@ -159,8 +163,9 @@ class BatchQueries(ABC):
 
     @abstractmethod
     def resume(self, updated: Updated, presence: Presence, prior: Concentrations) -> Outcome:
-        """Search on from the present assignments with updated prototypes, in tasks with a known
-        label.
+        """Search on with updated prototypes, in tasks with a known label.
+
+        The search begins with the present assignments.
         """
 
     @abstractmethod
@@ -195,7 +200,8 @@ def sample(
     """Every so many queries, with what ``value`` makes of them: their known labels.
 
     Stages that compare queries with each other need memory for pairs, and look at a sample: rows 0,
-    stride, 2·stride, … of all queries, whatever the parts are."""
+    stride, 2·stride, … of all queries, whatever the parts are.
+    """
     placed, values = queries.each(partial(_take_rows, stride, value)).values
     return Sample(placed, values)
 
@@ -210,7 +216,8 @@ def excluded(log_likelihood: Tensor, known: Tensor) -> Tensor:
     """[t, b, k] log-likelihoods that leave queries with a known label [t, b] no other class.
 
     The class has 0 and every other one ``EXCLUDED``, so that a softmax gives exactly 1 and 0, and a
-    product with u = 0 is 0."""
+    product with u = 0 is 0.
+    """
     others = (1 - known_classes(known, log_likelihood)) * EXCLUDED
     return torch.where((known >= 0).unsqueeze(-1), others, log_likelihood)
 
@@ -219,7 +226,8 @@ class InMemory(BatchQueries):
     """The queries of many tasks, in memory: one part.
 
     ``u`` [t, q, k] are the assignments of the last search. Weights of queries that may be unknown
-    are an expanded 1 until ``weigh`` is called, so that closed tasks multiply nothing."""
+    are an expanded 1 until ``weigh`` is called, so that closed tasks multiply nothing.
+    """
 
     def __init__(
         self,

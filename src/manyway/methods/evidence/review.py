@@ -20,8 +20,7 @@ def review_scores(part: Part, outcomes: Tensor, schedule: Schedule) -> Tensor:
     d_q = 1 − max_k p_qk. It also says something about queries that are near and have the same
     classes in question, but less if others like them are known already:
 
-        score_q = d_q + c Σ_o a_qo d_o / (1 + Σ_p a_po),        a_qo = cos(p_q, p_o) · nearness(z_q,
-        z_o),
+        score_q = d_q + c Σ_o a_qo d_o / (1 + Σ_p a_po),        a_qo = cos(p_q, p_o) · nearness(z_q, z_o),
 
     where p runs over the queries whose label is known, and nearness falls from 1 to 0 around the
     distance of two samples of one class.

@@ -1,13 +1,15 @@
-"""Every parameter and every constant of evidence, in one place, the constants with the reason for
-their value.
+"""Every parameter and every constant of evidence, in one place.
+
+The constants have the reason for their value.
 
 ``Constants`` of ``manyway.methods.calibration`` has those of the calibration, ``Counting`` of
 ``manyway.core.presence`` those that say which classes occur, ``ScoreConstants`` of
 ``manyway.methods.scores`` those of scores; ``schedule=`` reaches all.
-docs/results/evidence-parts.csv has a table of the effect of each (``python -m
-benchmarks.effects``). Limits of memory and time, numbers of steps, how fine a grid is, and what
-keeps arithmetic finite are constants of their modules: twice of them changes no label
-(tests/methods/evidence/test_limits.py)."""
+docs/results/evidence-parts.csv has a table of the effect of each
+(``python -m benchmarks.effects``). Limits of memory and time, numbers of steps, how fine a grid is,
+and what keeps arithmetic finite are constants of their modules: twice of them changes no label
+(tests/methods/evidence/test_limits.py).
+"""
 
 from __future__ import annotations
 
@@ -33,9 +35,7 @@ _AT_MOST = {"anneal_from": 1, "none_unknown": 0.999}
 
 @dataclass(frozen=True, kw_only=True)
 class Schedule(ScoreConstants, Counting, Constants):
-    """The constants of calibration, search and post-processing, and of which classes occur
-    (``Counting``).
-    """
+    """The constants of calibration, search, post-processing and counting (``Counting``)."""
 
     # Proportions are the mean of probabilities to this power. Their error on validation classes is
     # 28.6 %; with the mean of probabilities, which spread doubt over absent classes, it is 30.5,
@@ -130,7 +130,8 @@ class Schedule(ScoreConstants, Counting, Constants):
         """[g] the values of α that are tried, evenly spaced in ln α.
 
         The least is the lower of ``least_alpha`` and ``least_total_alpha``/K: with very many
-        classes, αK must stay small for few of them to be probable."""
+        classes, αK must stay small for few of them to be probable.
+        """
         least = log10(min(self.least_alpha, self.least_total_alpha / n_classes))
         return torch.logspace(least, log10(self.most_alpha), self.n_alphas, dtype=torch.float64)
 
@@ -146,11 +147,11 @@ class Schedule(ScoreConstants, Counting, Constants):
         return [self.anneal_from ** (1 - step / n_steps) for step in range(n_steps)]
 
     def sharpness(self, masses: Tensor) -> Tensor:
-        """[t] the sharpness of the iterations, given the expected class counts [t, k] after
-        annealing.
+        """[t] the sharpness of the iterations, by the expected counts [t, k] after annealing.
 
         1 where queries agree on few classes, up to 1½ where they do not: then each class has few
-        queries, and neighbours of another class mislead more than they help."""
+        queries, and neighbours of another class mislead more than they help.
+        """
         return 1 + 0.5 * (1 - agreement(masses))
 
 
@@ -158,7 +159,8 @@ def agreement(masses: Tensor) -> Tensor:
     """[t] 1 − N / min(|Q|, K), where N is the effective number of classes.
 
     Near 1 where few classes have many queries each. 0 where all classes, or as many as there are
-    queries, are equally frequent."""
+    queries, are equally frequent.
+    """
     return (1 - effective_number(masses) / masses.sum(-1).clamp_max(masses.shape[-1])).clamp_min(0)
 
 
@@ -216,7 +218,8 @@ class Parameters:
         """The prior of the labels of so many queries, for classes with ``counts`` [t, k].
 
         ``weighted``: whether queries may count less than one. ``double``: whether sums come in
-        float64."""
+        float64.
+        """
         n_classes = counts.shape[1]
         grid = self.constants.alphas(n_classes)
         if self.concentration is not None:

@@ -2,11 +2,11 @@
 
 The search raises a lower bound on the evidence,
 
-    ln p(queries | support) ≥ Σ_qk u_qk ℓ_qk − Σ_qk u_qk ln u_qk + Σ_k (1 − p⁰_k) φ(c_k) + ln
-    Γ(Kα)/Γ(|Q|+Kα),
+    ln p(queries | support) ≥ Σ_qk u_qk ℓ_qk − Σ_qk u_qk ln u_qk + Σ_k (1 − p⁰_k) φ(c_k) + ln Γ(Kα)/Γ(|Q|+Kα),
 
 over the assignments u of the queries to classes and over α (``prior`` has the symbols). ``loop``
-has the updates. Queries that may be unknown count less than one."""
+has the updates. Queries that may be unknown count less than one.
+"""
 
 from __future__ import annotations
 

@@ -10,20 +10,21 @@ classes among the queries have a Dirichlet(α, …, α) prior and are integrated
 labels maximise a bound on ln p(queries | support), and with it the number of classes that occur is
 found. Six stages, each in a module of its own name, of which ``answer`` is the story:
 
-1. **calibrate** (`calibrate`, with `names` and `manyway.methods.calibration`): what a distance says about
-   a class, that is, the metric of ‖·‖, the precision τ and S; and the queries where that is
+1. **calibrate** (`calibrate`, with `names` and `manyway.methods.calibration`): what a distance says
+   about a class, that is, the metric of ‖·‖, the precision τ and S; and the queries where that is
    measured;
 2. **judge** (`judge`): ν_q, how probable it is that a query is of none of the classes, with
    ``open_set``;
-3. **search** (`search`): the assignments u with the highest evidence, and with them the classes that
-   occur;
+3. **search** (`search`): the assignments u with the highest evidence, and with them the classes
+   that occur;
 4. **group** (`group`): what the queries of a class say together, and what known labels change;
 5. **confidence** (`confidence`): how sure to be, the power of the final probabilities;
 6. **count** (`count`): probabilities p_qk (1 − ν_q), and which classes are present.
 
 Queries are held in memory (`queries`), for many tasks at once, or read in blocks (`blocks`), for
 one. `streams` carries what earlier batches taught, and `review` says which query a person should
-label next. Scores of a classifier have a method of their own (`manyway.methods.scores`)."""
+label next. Scores of a classifier have a method of their own (`manyway.methods.scores`).
+"""
 
 from __future__ import annotations
 
@@ -333,7 +334,8 @@ def first_proportions(tasks: Tasks, parameters: Parameters) -> Tensor:
 
     Items lie where names do, or around their own mean; see ``names``. Each guess is labelled as a
     task of its own, without updated prototypes and unknown queries. The better one has the higher
-    Σ_q ln Σ_k π_k exp(ℓ_qk), with its own proportions π."""
+    Σ_q ln Σ_k π_k exp(ℓ_qk), with its own proportions π.
+    """
     plain = replace(parameters, update_prototypes=False, open_set=False)
     tried = []
     fits = []
@@ -355,8 +357,9 @@ def _fit(proportions: Tensor, part: Part) -> Sums:
 
 
 def place_once(tasks: Tasks, open_set: bool = False) -> LearnedBatch:
-    """What is learned of one batch in memory that is labelled again and again, with more known
-    labels.
+    """What is learned of one batch in memory that is labelled again and again.
+
+    Each time more labels are known.
     """
     parameters = Parameters(open_set=open_set)
     proportions = None

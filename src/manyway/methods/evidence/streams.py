@@ -1,5 +1,6 @@
-"""Batches that arrive one after another: earlier batches help to label the next, as far as the
-evidence says so.
+"""Batches that arrive one after another.
+
+Earlier batches help to label the next, as far as the evidence says so.
 
 A *run* is a number of consecutive batches whose classes have the same proportions. If the new batch
 continues a run, its queries are labelled jointly with those of the run. Which classes occur is then
@@ -20,7 +21,8 @@ detection, Adams and MacKay, 2007):
     p(r + 1) ∝ p(r) (1 − h) exp(E_{r+1} − E_r − E_1),        p(1) ∝ h.
 
 h is the mean of a Beta distribution that counts, in the stream so far, the runs that have ended and
-the batches that continued one."""
+the batches that continued one.
+"""
 
 from __future__ import annotations
 
@@ -67,12 +69,14 @@ _ON_REQUEST = {
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class StreamMemory:
-    """What is remembered of t streams: the last batches, the last one first, and how they belong
-    together.
+    """What is remembered of t streams.
+
+    It is the last batches, the last one first, and how they belong together.
 
     It is handed from batch to batch (``Solution.memory`` → ``Tasks.earlier``). m and p⁰ of the last
     r batches follow from those of r − 1 and the new one: Σ u adds up and Π (1 − u) multiplies, so
-    that no assignments are kept."""
+    that no assignments are kept.
+    """
 
     query: tuple[Tensor, ...]  # [t, q, d] features
     known: tuple[Tensor, ...]  # [t, q] known labels, -1 for the others
@@ -160,8 +164,9 @@ class StreamMemory:
         )
 
     def _lengths_after(self, evidence: Tensor) -> Tensor:
-        """[t, r + 1] ln of the probability of each length of the run, with E [t, r + 1] of the
-        batches.
+        """[t, r + 1] ln of the probability of each length of the run.
+
+        The batches have E [t, r + 1].
         """
         rate = (self.changes / (self.changes + self.stays)).unsqueeze(-1)
         longer = self.lengths + (1 - rate).log() + evidence[:, 1:] - self.evidence - evidence[:, :1]
@@ -171,7 +176,8 @@ class StreamMemory:
         """[t] with how many of the batches in ``before`` the last one is labelled.
 
         The most probable length of the run, less the new batch; 0 where the batch begins a run with
-        a probability above ``doubt``."""
+        a probability above ``doubt``.
+        """
         longest = min(self.lengths.shape[1] - 1, len(before.query))
         if longest < 1:
             return torch.zeros_like(self.changes, dtype=torch.long)
@@ -267,8 +273,9 @@ def _run(tasks: Tasks, memory: StreamMemory, n_earlier: int, rows: Tensor) -> Ta
 def in_streams(
     tasks: Tasks, labelling: Labelling, parameters: Parameters, learned: Any
 ) -> Solution:
-    """The batches of some streams, one after another; streams are solved together. See
-    ``next_batch``.
+    """The batches of some streams, one after another; streams are solved together.
+
+    See ``next_batch``.
 
     The solution has no prototypes: those of all batches together would take much memory.
     """
@@ -340,11 +347,11 @@ def _first(found: Solution, n_query: int) -> dict[str, Tensor]:
 
 
 def _regrouped(unknown: Tensor, groups: Tensor) -> dict[str, Tensor]:
-    """Groups [t, q] of which some queries were taken away, numbered again by size, and a medoid of
-    each.
+    """Groups [t, q] that have lost queries, numbered again by size, and a medoid of each.
 
     The query that is most probably unknown stands for the one in the middle, which may be of
-    another batch."""
+    another batch.
+    """
     n_groups = int(groups.max()) + 1
     member = torch.nn.functional.one_hot(groups + 1, n_groups + 1)[..., 1:]  # [t, q, g]
     sizes = member.sum(1)
@@ -363,7 +370,8 @@ def _put_together(alone: Solution, parts: list[_Joint]) -> Solution:
     """The answers ``alone``, with those of some streams replaced.
 
     ``parts`` has the answers from joint solutions, for the new batch only. Where one of them is for
-    all streams, its objective is kept, too."""
+    all streams, its objective is kept, too.
+    """
     if not parts:
         return alone
 

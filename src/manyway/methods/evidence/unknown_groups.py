@@ -54,7 +54,8 @@ def groups_of(similarity: Tensor, rejected: Tensor, alike: float) -> tuple[Tenso
 
     Groups are numbered from the largest on; -1 stands for the other queries, and where a task has
     fewer groups. The two groups with the highest mean similarity are joined, again and again, while
-    it is high enough. The medoid of a group has the highest total similarity to it."""
+    it is high enough. The medoid of a group has the highest total similarity to it.
+    """
     groups = torch.full(rejected.shape, -1, device=rejected.device)
     most = int(rejected.sum(-1).max())
     if most == 0:
@@ -76,8 +77,9 @@ def groups_of(similarity: Tensor, rejected: Tensor, alike: float) -> tuple[Tenso
 
 
 def _linked(similarity: Tensor, alike: float) -> Tensor:
-    """[t, r, g] 1 where query r is in group g, else 0, from similarities [t, r, r], by average
-    linkage.
+    """[t, r, g] 1 where query r is in group g, else 0, by average linkage.
+
+    It starts from similarities [t, r, r].
     """
     n_tasks, size, _ = similarity.shape
     member = torch.eye(size, dtype=similarity.dtype, device=similarity.device)

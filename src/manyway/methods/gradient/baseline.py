@@ -1,5 +1,6 @@
-"""Baseline and Baseline++: fine-tune a classifier on the support
-(Chen et al., ICLR 2019). No transduction.
+"""Baseline and Baseline++: fine-tune a classifier on the support (Chen et al., ICLR 2019).
+
+There is no transduction.
 """
 
 from collections.abc import Callable

@@ -1,5 +1,6 @@
-"""The linear classifiers that Baseline, TIM and α-TIM train, and
-the loss that they minimise by steps of Adam.
+"""The linear classifiers that Baseline, TIM and α-TIM train, and their loss.
+
+They minimise it by steps of Adam.
 
 A classifier has one weight vector per class, w [t, k, d].
 With P = softmax(logits) and π = mean_q P_q, a task's loss is
@@ -79,8 +80,9 @@ def _norms(w: Tensor) -> Tensor:
 
 
 def flipped(w: Tensor) -> Tensor:
-    """[t, d, k] the transpose of w. On a CPU a copy costs less than a product
-    with a transposed view.
+    """[t, d, k] the transpose of w.
+
+    On a CPU a copy costs less than a product with a transposed view.
     """
     return w.mT if w.is_cuda else w.mT.contiguous()
 

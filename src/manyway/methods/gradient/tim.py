@@ -1,5 +1,6 @@
-"""TIM, TIM-ADM and α-TIM: transductive information maximisation (Boudiaf et al., 2020;
-Veilleux et al., 2021).
+"""TIM, TIM-ADM and α-TIM: transductive information maximisation.
+
+They are of Boudiaf et al., 2020, and Veilleux et al., 2021.
 """
 
 from collections.abc import Sequence

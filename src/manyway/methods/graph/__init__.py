@@ -1,3 +1,4 @@
-"""Methods on a graph of nearest queries, made for embeddings of class names:
-StatA, MOON, TransCLIP, ZLaP.
+"""StatA, MOON, TransCLIP and ZLaP: methods on a graph of nearest queries.
+
+They were made for embeddings of class names.
 """

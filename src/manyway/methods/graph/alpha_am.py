@@ -1,5 +1,6 @@
-"""α-AM: label propagation over a graph of centroids,
-support and queries that is trained (Lazarou et al., 2024).
+"""α-AM: label propagation over a graph that is trained (Lazarou et al., 2024).
+
+The graph has centroids, support and queries.
 
 The nodes are K centroids and n samples: the support, then the queries. Centroids choose no
 neighbours, so that no edge joins two of them, and they can be eliminated from the linear system:
@@ -26,10 +27,13 @@ from manyway.core import (
     unit,
 )
 from manyway.errors import InputError
+from manyway.methods.calibration.metric import rows_of
 from manyway.methods.calibration.scaling import transform
 from manyway.methods.gradient.information import TERMS, Adam, Information
 
 _EPS = 1e-12  # added to degrees
+_SAME = 2  # roundings by which two affinities may differ and count as equal
+_FEW_FEATURES = 4  # with so few, distances are made of differences, which keep their digits
 _MOST_DOUBLED = 2048  # the largest system that is solved by products on a GPU
 
 
@@ -61,6 +65,7 @@ def alpha_am(
         λ₁ · mean_s −ln P_{s, y_s}  −  λ₂ · H_a(mean_q P_q)  +  λ₃ · mean_q H_b(P_q),
 
     where H_a(p) = (1 − Σ p^a)/(a − 1). Which affinities are kept is chosen anew in each iteration.
+    Of equal ones the first are: those to centroids, then to the support, then to queries.
 
     Parameters
     ----------
@@ -241,13 +246,21 @@ class _NodeDistances(NamedTuple):
     @staticmethod
     def of(centres: Tensor, fixed: _Fixed) -> "_NodeDistances":
         to_centres = _distances(fixed.samples, centres)
+        # A centroid of one example begins as its copy and moves by 10⁻⁴ in a step: as a difference
+        # of squares, their distance would be rounding alone, and with it the direction in which
+        # the centroid moves on.
+        n_support = fixed.labels.shape[1]
+        apart = fixed.samples[:, :n_support] - rows_of(centres, fixed.labels)
+        own = torch.linalg.vector_norm(apart, dim=-1, keepdim=True)
+        to_centres[:, :n_support].scatter_(2, fixed.labels.unsqueeze(-1), own)
         among_centres = _distances(centres, centres)
         among_centres.diagonal(dim1=1, dim2=2).zero_()
         n_pairs = (centres.shape[1] + fixed.samples.shape[1]) ** 2
 
         def total(samples: Tensor, between: Tensor, centres: Tensor) -> Tensor:
-            """[t, 1, 1] the sum over the matrix of all nodes,
-            which has each pair of sample and centroid twice.
+            """[t, 1, 1] the sum over the matrix of all nodes.
+
+            It has each pair of sample and centroid twice.
             """
             return _sum(samples) + 2 * _sum(between) + _sum(centres)
 
@@ -280,8 +293,7 @@ class _Graph(NamedTuple):
         scaled = torch.cat([distances.to_centres, fixed.distances], -1) / distances.deviation
         affinities = (-trained.stretch * scaled).exp_()
         affinities[..., n_classes:].diagonal(dim1=1, dim2=2).zero_()
-        kept = affinities.topk(fixed.n_neighbors, -1)
-        affinities = torch.zeros_like(affinities).scatter_(-1, kept.indices, kept.values)
+        affinities = _largest(affinities, fixed.n_neighbors)
         to_centres = affinities[..., :n_classes]
         among = affinities[..., n_classes:]
         edges = torch.cat([to_centres, among + among.mT], -1) / 2
@@ -307,8 +319,9 @@ class _Graph(NamedTuple):
         )
 
     def pull_back(self, slopes: Tensor, trained: _TrainedGraph, fixed: _Fixed) -> _TrainedGraph:
-        """The gradient in all that is trained, from the derivatives in the
-        propagated labels [t, n, k].
+        """The gradient in all that is trained.
+
+        It follows from the derivatives in the propagated labels [t, n, k].
         """
         n_classes = slopes.shape[-1]
         of_rows, of_back = self._normalised_slopes(slopes, fixed.alpha)
@@ -326,8 +339,9 @@ class _Graph(NamedTuple):
         )
 
     def _normalised_slopes(self, slopes: Tensor, alpha: float) -> tuple[Tensor, Tensor]:
-        """Derivatives in W: the rows of the samples [t, n, k + n], those of the centroids,
-        transposed [t, n, k].
+        """Derivatives in W, of the samples and of the centroids.
+
+        The rows of the samples are [t, n, k + n], those of the centroids, transposed, [t, n, k].
         """
         n_classes = slopes.shape[-1]
         adjoint = self.system.solve(slopes, adjoint=True) * alpha
@@ -351,8 +365,9 @@ class _Graph(NamedTuple):
         return of_rows, of_back
 
     def _centre_slopes(self, of_scaled: Tensor, centres: Tensor, fixed: _Fixed) -> Tensor:
-        """[t, k, d] derivatives in the centroids,
-        from those in the scaled distances [t, n, k + n].
+        """[t, k, d] derivatives in the centroids, from those in the distances.
+
+        Those are in the scaled distances [t, n, k + n].
         """
         found = self.distances
         of_deviation = -(of_scaled * self.scaled).sum((1, 2), keepdim=True) / found.deviation
@@ -409,9 +424,30 @@ def _powers(matrix: Tensor, alpha: float) -> list[Tensor]:
 
 def _distances(samples: Tensor, others: Tensor) -> Tensor:
     """[t, n, m] = ‖x_i − y_j‖; 0 where rounding is all that is left."""
+    if samples.shape[-1] <= _FEW_FEATURES:
+        return torch.cdist(samples, others, compute_mode="donot_use_mm_for_euclid_dist")
     squares = squared_distances(samples, others)
     floor = samples.square().sum(-1).unsqueeze(-1) * (4 * torch.finfo(squares.dtype).eps)
     return torch.where(squares > floor, squares, 0).sqrt_()
+
+
+def _largest(values: Tensor, number: int) -> Tensor:
+    """[t, n, m] so many of the largest values of each row, and 0 for the others.
+
+    Of equal ones the first are kept. They are common: with one example per class a centroid begins
+    as its copy, and with one feature all rows are 1 or −1. ``topk`` alone would keep any of them,
+    and others on a GPU than on a CPU.
+
+    >>> _largest(torch.tensor([[[0.5, 0.25, 0.5, 0.5, 0.75]]]), 3).tolist()
+    [[[0.5, 0.0, 0.5, 0.0, 0.75]]]
+    """
+    least = values.topk(number, -1).values[..., -1:]
+    slack = _SAME * torch.finfo(values.dtype).eps
+    above = values > least * (1 + slack)
+    equal = (values >= least * (1 - slack)) & ~above
+    n_equal = number - above.sum(-1, keepdim=True)
+    first = equal.cumsum(-1, dtype=torch.int32) <= n_equal
+    return values.where(above | (equal & first), 0)
 
 
 def _over(slopes: Tensor, distances: Tensor) -> Tensor:

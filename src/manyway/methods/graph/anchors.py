@@ -1,5 +1,6 @@
-"""StatA and MOON: classes that stay near their anchors as far as few queries support them
-(Zanella et al., 2025).
+"""StatA and MOON: classes that stay near their anchors (Zanella et al., 2025).
+
+They stay as near as few queries support them.
 
 StatA has Gaussian classes, MOON von Mises-Fisher ones.
 """
@@ -31,8 +32,8 @@ def stata(
     """Gaussian classes, held at their class vectors by statistical anchors, smoothed over nearest queries.
 
     With class vectors w_k of length one and ŷ = softmax_k(τ x·w_k), each class is a Gaussian with
-    mean μ_k and diagonal variances Σ_k. They start at w_k and Σ⁰_d = (1/|Q|) Σ_qk ŷ_qk (x_qd −
-    w_kd)². Then ``max_iter`` times, and the first step once more at the end:
+    mean μ_k and diagonal variances Σ_k. They start at w_k and Σ⁰_d = (1/|Q|) Σ_qk ŷ_qk
+    (x_qd − w_kd)². Then ``max_iter`` times, and the first step once more at the end:
 
         u_q = softmax_k(ln ŷ_q + ln N(x_q; μ_k, Σ_k) / 50 + (λ/2n) (W u + Wᵀ u)_q),  five times;
         β_k = n_k / (α + n_k),
@@ -242,8 +243,9 @@ def moon(
 
 
 def _score(cosines: Tensor, length: Tensor, d: Tensor, largest: float = math.inf) -> Tensor:
-    """[t, q, m] κ μ·x + ½(d−1) ln κ − κ, with the approximate maximum-likelihood κ of a
-    mean resultant length.
+    """[t, q, m] κ μ·x + ½(d−1) ln κ − κ.
+
+    κ is the approximate maximum-likelihood one of a mean resultant length.
     """
     length = length.clamp(*_LENGTHS)
     kappa = ((length * d - length**3) / (1 - length.square())).clamp_max_(largest)

@@ -1,5 +1,6 @@
-"""What StatA, MOON, TransCLIP and ZLaP share:
-the graph of nearest queries, and assignments smoothed by it.
+"""What StatA, MOON, TransCLIP and ZLaP share.
+
+The graph of nearest queries, and assignments smoothed by it.
 
 The methods were made for embeddings of pictures and of class names. Their class vectors are the
 class features of the tasks, and the normalised class means of the support where there are none
@@ -21,8 +22,9 @@ _DEAD = 1e-5
 def start(
     tasks: Tasks, scale: str | None, logit_scale: float
 ) -> tuple[Tasks, Tensor, Tensor, Tensor]:
-    """Transformed tasks, their queries, class vectors, all of length one, and [t, q, k] ln
-    softmax_k(τ x·w_k).
+    """Transformed tasks, queries and class vectors, and [t, q, k] ln softmax_k(τ x·w_k).
+
+    All vectors have length one.
     """
     tasks = transform(
         transform(tasks, scale), None if scale in ("l2", "cl2", "rcl2", "power") else "l2"
@@ -58,8 +60,9 @@ def query_graph(query: Tensor, n_neighbors: int) -> Tensor:
 
 
 def symmetric_graph(query: Tensor, n_neighbors: int, weight: float) -> Tensor:
-    """[t, q, q] the same in both directions, weighted so that λ is independent of the
-    number of neighbours.
+    """[t, q, q] the same in both directions.
+
+    Its weights make λ independent of the number of neighbours.
     """
     graph = query_graph(query, n_neighbors)
     return (graph + graph.mT) * (weight / (2 * n_neighbors))
@@ -75,6 +78,7 @@ def unstopped(
     u: Tensor, max_iter: int, anchors: Tensor, classes: Tensor, means: Tensor
 ) -> Solution:
     """The answer after a fixed number of updates.
+
     Classes [t, m] have new means [t, m, d], the others their anchors.
     """
     columns = classes.unsqueeze(-1).expand_as(means)
@@ -127,8 +131,9 @@ def least_variance(variances: Tensor) -> Tensor:
 
 
 def rounding_variance(centred: Tensor) -> Tensor:
-    """[t, 1, d] the least variance of each feature within a class, from all rows [t, n,
-    d] around their mean.
+    """[t, 1, d] the least variance of each feature within a class.
+
+    It follows from all rows [t, n, d] around their mean.
 
     A variance is a difference of squares, and float32 rounds these. What is far below the squares
     is rounding alone: a likelihood that is divided by it would be noise.
@@ -137,14 +142,11 @@ def rounding_variance(centred: Tensor) -> Tensor:
 
 
 def n_live_features(query: Tensor, vectors: Tensor) -> Tensor:
-    """[t, 1, 1] the number of features that are not constant over the queries and the
-    class vectors of a task.
+    """[t, 1, 1] the number of features that are not constant in a task.
+
+    The queries and the class vectors count.
     """
     lows, highs = zip(extremes(query), extremes(vectors), strict=True)
     width = torch.maximum(*highs) - torch.minimum(*lows)
-    return (
-        (width > _DEAD * width.amax(-1, keepdim=True))
-        .sum(-1, keepdim=True)
-        .clamp_min(1)
-        .to(query.dtype)
-    )
+    live = width > _DEAD * width.amax(-1, keepdim=True)
+    return live.sum(-1, keepdim=True).clamp_min(1).to(query.dtype)

@@ -1,5 +1,6 @@
-"""TransCLIP: Gaussian classes near a first guess,
-smoothed over nearest queries (Zanella et al., NeurIPS 2024).
+"""TransCLIP: Gaussian classes near a first guess (Zanella et al., NeurIPS 2024).
+
+They are smoothed over nearest queries.
 """
 
 from collections.abc import Sequence
@@ -156,9 +157,7 @@ def _graph(
     kind: Literal["sound", "ordered", "authors"],
     n_neighbors: int,
 ) -> tuple[Tensor, Tensor]:
-    """The symmetric graph of the queries [t, q, q], and
-    what the labelled samples add to each query [t, q, k].
-    """
+    """The symmetric graph [t, q, q], and what the labelled samples add to queries [t, q, k]."""
     among = common.query_graph(query, n_neighbors)
     labelled = common.nearest_queries(cosines, n_neighbors, skip_first=kind != "sound")
     if kind == "authors":
@@ -171,8 +170,9 @@ def _graph(
 
 
 class _Moments(NamedTuple):
-    """Sums of support and queries; features are centred on the queries' mean
-    wherever they are squared.
+    """Sums of support and queries.
+
+    Features are centred on the queries' mean wherever they are squared.
     """
 
     query: Tensor  # [t, q, d]
@@ -209,8 +209,9 @@ class _Moments(NamedTuple):
         return cross_products(self.query - self.centre, weighted).sub_(half_norms.unsqueeze(1))
 
     def update(self, u: Tensor, weight: float, vectors: Tensor) -> tuple[Tensor, Tensor]:
-        """Means [t, k, d] and variance [t, 1, d],
-        with the support counting ``weight`` times as much as the queries.
+        """Means [t, k, d] and variance [t, 1, d].
+
+        The support counts ``weight`` times as much as the queries.
         """
         n_query = u.shape[1]
         n_support = max(1, self.n_support)

@@ -164,8 +164,9 @@ def _huber(norms: Tensor, penalty: Tensor) -> Tensor:
 
 
 def entry_penalties(features: Tensor, labels: Tensor, n_classes: int) -> Tensor:
-    """[t, n] the penalty at which each sample's γ stops being zero on the way down;
-    smaller is more credible.
+    """[t, n] the penalty at which each sample's γ stops being zero on the way down.
+
+    Smaller is more credible.
 
     If γ returns to zero, the last crossing counts.
     Between two penalties of the path it is interpolated.

@@ -72,8 +72,9 @@ class Fit(NamedTuple):
             mine[which] = theirs
 
     def move(self, which: Tensor, step: Tensor, change: Tensor) -> None:
-        """Move the weights of the tasks [a] by step [t, P],
-        in which their gradients changed by ``change``.
+        """Move the weights of the tasks [a] by step [t, P].
+
+        In it their gradients changed by ``change``.
         """
         rows = self.moves[which] % _MEMORY
         self.weights[which] += step[which].view(-1, *self.weights.shape[1:])
@@ -87,8 +88,9 @@ class Fit(NamedTuple):
         self.moves[which] += 1
 
     def direction(self, gradient: Tensor) -> Tensor:
-        """[t, P] minus the estimated inverse Hessian times the gradient;
-        before the first move, a unit step.
+        """[t, P] minus the estimated inverse Hessian times the gradient.
+
+        Before the first move, a unit step.
         """
         # Rows from the oldest move to the newest. Unused rows come first and are zero.
         order = (
@@ -119,6 +121,7 @@ class Fit(NamedTuple):
 
 def with_intercept(features: Tensor) -> Tensor:
     """[t, n, d + 1] centred features and a column of ones.
+
     Centring changes only b, and improves the conditioning.
     """
     centred = features - features.mean(1, keepdim=True)
@@ -133,8 +136,9 @@ def logistic_regression(
     *,
     c: float,
 ) -> Fit:
-    """Fit until the gradient is about the smallest, relative to that at zero weights,
-    that the precision allows.
+    """Fit until the gradient is about the smallest that the precision allows.
+
+    It is compared with the gradient at zero weights.
     """
     tol = 0.1 * torch.finfo(features.dtype).eps ** 0.5
     answer = start.take(torch.arange(len(features), device=features.device))
@@ -231,8 +235,9 @@ class _Run:
         self.length = self.length.masked_fill(accepted, 1)
 
     def _search(self, slope: Tensor, too_long: Tensor, too_short: Tensor) -> None:
-        """Move the trial lengths to where a linear slope would be zero,
-        but not close to either end.
+        """Move the trial lengths to where a linear slope would be zero.
+
+        They do not come close to either end.
         """
         longer = self.length * (self.slope / (self.slope - slope)).nan_to_num(4).clamp(2, 10)
         self.high = torch.where(too_long, self.length, self.high)
@@ -248,8 +253,9 @@ class _Run:
 
 @dataclass(frozen=True, eq=False)
 class _Rows:
-    """The features as a factor of products: as they are,
-    or on a GPU as halves (``manyway.core.kernels.halves``).
+    """The features as a factor of products.
+
+    They are used as they are, or on a GPU as halves (``manyway.core.kernels.halves``).
     """
 
     # [a, n, d + 1]; or float16 [a, n, 3, D] with h, h and l of the features times the unit

@@ -29,11 +29,11 @@ def ici(
 
         Y = X β + γ + noise,      γ̂(λ) = argmin_γ ½‖X̂ (Y − γ)‖² + λ Σ_i ‖γ_i‖,      X̂ = I − X (XᵀX)⁻¹ Xᵀ.
 
-    Sample i is the more credible, the smaller the penalty λ from which on γ̂_i is zero. Of
-    each pseudo-class, the ``n_per_round`` most credible queries join the training set
-    (earlier ones stay, with their newest labels), and the classifier is fitted again. When
-    all queries have joined, it labels them. The classifier minimises ½‖W‖² + C Σ
-    cross-entropy on all dimensions of the features.
+    Sample i is the more credible, the smaller the penalty λ from which on γ̂_i is zero. Of each
+    pseudo-class, the ``n_per_round`` most credible queries join the training set (earlier ones
+    stay, with their newest labels), and the classifier is fitted again. When all queries have
+    joined, it labels them. The classifier minimises ½‖W‖² + C Σ cross-entropy on all dimensions of
+    the features.
 
     Parameters
     ----------
@@ -62,8 +62,8 @@ def ici(
     even when all of them are wrong. The defaults are those of the PADDLE paper's experiments on
     tiered-ImageNet and of ICI's authors; on mini-ImageNet the paper uses ``n_components`` = 2.
 
-    Differs from the authors' code: the path is exact and costs n·r² per step in place of dense n ×
-    n systems (``manyway.methods.ici.lasso_path``), so that K = 160 is tractable; between two
+    Differs from the authors' code: the path is exact and costs n·r² per step in place of dense
+    n × n systems (``manyway.methods.ici.lasso_path``), so that K = 160 is tractable; between two
     penalties of the grid of 100 it is interpolated, where theirs takes queries in the order of
     their rows; the logistic regression is solved to the precision of the numbers, where recent
     versions of scikit-learn stop at a gradient of 1e-4 of the mean loss, which for many classes is
@@ -123,8 +123,9 @@ def _refit(features: Tensor, labels: Tensor, joined: Tensor, start: Fit, c: floa
 def _credible(
     components: Tensor, labels: Tensor, joined: Tensor, n_classes: int, n_per_round: int
 ) -> Tensor:
-    """[t, q] the ``n_per_round`` most credible queries of each pseudo-class among those that
-    have not joined yet.
+    """[t, q] the ``n_per_round`` most credible queries of each pseudo-class.
+
+    Only those count that have not joined yet.
     """
     n_query = joined.shape[1]
     # queries that have joined form an additional class
@@ -152,6 +153,7 @@ def _smallest_of_each_class(values: Tensor, classes: Tensor, n: int) -> Tensor:
 
 def _rotated(features: Tensor) -> Tensor:
     """With more dimensions than samples, coordinates in the space of the samples.
+
     Inner products are the same.
     """
     if features.shape[1] >= features.shape[2]:
@@ -162,6 +164,7 @@ def _rotated(features: Tensor) -> Tensor:
 
 def _principal_components(centred: Tensor, n_components: int) -> Tensor:
     """[t, n, r] the left singular vectors of the largest singular values; zeros beyond the rank.
+
     In double precision.
 
     They are those of a space of a few more dimensions, found by powers of the covariance
@@ -187,8 +190,9 @@ def _principal_components(centred: Tensor, n_components: int) -> Tensor:
 
 
 def _orthonormal(columns: Tensor) -> Tensor:
-    """Columns of the same span [t, d, r], by their inner products;
-    those that depend on others stay small.
+    """Columns of the same span [t, d, r], by their inner products.
+
+    Those that depend on others stay small.
     """
     products = columns.mT @ columns
     ridge = (

@@ -33,15 +33,17 @@ class FeatureForm:
         return scores if bias is None else scores.add_(bias)
 
     def explained(self, u: Tensor) -> Tensor:
-        """[t] = Σ_k ‖numerator of w_k‖² / denominator,
-        the part of Σ‖z‖² that the prototypes explain.
+        """[t] = Σ_k ‖numerator of w_k‖² / denominator.
+
+        It is the part of Σ‖z‖² that the prototypes explain.
         """
         masses = self.counts + u.sum(1)
         return (self._centred_prototypes(u).square().sum(-1) * masses).sum(-1)
 
     def movement(self, before: Tensor, after: Tensor) -> Tensor:
-        """[t] = mean over classes of ‖w_k(after) − w_k(before)‖:
-        the paper's convergence criterion.
+        """[t] = mean over classes of ‖w_k(after) − w_k(before)‖.
+
+        The paper's convergence criterion.
         """
         step = self._centred_prototypes(after) - self._centred_prototypes(before)
         return step.square().sum(-1).sqrt().mean(-1)
@@ -119,8 +121,9 @@ class GramForm:
         return replace(self, cross=cross, sum_norms=norms, counts=counts)
 
     def _numerators(self, u: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """Products of z_q with the numerators of w [t, q, k],
-        their squared norms and the denominators [t, k].
+        """Products of z_q with the numerators of w [t, q, k].
+
+        Also their squared norms and the denominators [t, k].
         """
         products = baddbmm(self.cross, self.gram, u)
         norms = self.sum_norms + (self.cross + products).mul_(u).sum(1)

@@ -132,8 +132,9 @@ def paddle_pgd(
 
 @dataclass(frozen=True, eq=False)
 class PlainSteps:
-    """Projected gradient steps on u, with w at the weighted means,
-    which are optimal for u. State: u.
+    """Projected gradient steps on u, with w at the weighted means.
+
+    These are optimal for u. The state is u.
     """
 
     form: Form

@@ -1,5 +1,6 @@
-"""PADDLE: fit a task's queries with as few classes as needed
-(Martin et al., NeurIPS 2022); and soft K-means.
+"""PADDLE: fit queries with as few classes as needed (Martin et al., NeurIPS 2022).
+
+Also soft K-means.
 """
 
 from functools import partial
@@ -119,7 +120,8 @@ class _Stop(NamedTuple):
 def _descend(
     tasks: Tasks, everything: Form, norms: Tensor | None, stop: _Stop, *, weight: float, eps: float
 ) -> Solution:
-    """The updates of ``paddle``. ``norms`` are given where the objective is wanted;
+    """The updates of ``paddle``. ``norms`` are given where the objective is wanted.
+
     ``weight`` is λ/|Q|.
     """
     max_iter, tol = stop
@@ -276,7 +278,8 @@ def live_iterations(
     eps: float,
     count: int = _PERIOD - 1,
 ) -> Tensor | None:
-    """Do ``count`` iterations that update live classes only;
+    """Do ``count`` iterations that update live classes only.
+
     None when so many are live that nothing would be saved.
 
     ``logits`` and ``u`` [t, q, k] are those of a full iteration; ``weight`` is λ/|Q|.

@@ -158,8 +158,9 @@ class _Update:
     def __call__(
         self, state: PrototypeState, which: Tensor, masses: Tensor, moments: Tensor
     ) -> PrototypeState:
-        """With new prototypes and duals of the classes ``which`` [c], whose queries have the
-        ``masses`` [c] = Σ_q u_qk and the ``moments`` [c, d] = Σ_q u_qk z_q.
+        """The state with new prototypes and duals of the classes ``which`` [c].
+
+        Their queries have the ``masses`` [c] = Σ_q u_qk and the ``moments`` [c, d] = Σ_q u_qk z_q.
         """
         sums = self.sums[which] + moments
         prototypes = sums / (self.counts[which] + masses).unsqueeze(-1)

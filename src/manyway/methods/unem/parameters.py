@@ -1,5 +1,6 @@
-"""The learned parameters of UNEM: where they come from, what is refused, and
-which tasks they were learned for.
+"""The learned parameters of UNEM.
+
+Where they come from, what is refused, and which tasks they were learned for.
 
 They are a small JSON file that ``manyway tune`` writes.
 The files in this folder come with the package:
@@ -111,7 +112,8 @@ def unlike_training(
     n_query: int,
     k_eff: int | None = None,
 ) -> str | None:
-    """A sentence where tasks differ from those that the parameters were learned on;
+    """A sentence where tasks differ from those that the parameters were learned on.
+
     None where they do not.
 
     ``params`` are those of ``unem``. ``k_eff`` is None where nobody knows it.
@@ -149,8 +151,9 @@ def _read(path: Path) -> Any:
 
 
 def _checked(data: Any, where: str) -> Parameters:
-    """The content of a file or a mapping as parameters;
-    the first thing that is wrong is one sentence.
+    """The content of a file or a mapping as parameters.
+
+    The first thing that is wrong is one sentence.
     """
     if not isinstance(data, Mapping) or not {"feature_scale", "lam", "temperature"} & data.keys():
         raise InputError(

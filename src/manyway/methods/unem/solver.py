@@ -1,5 +1,6 @@
-"""UNEM: a fixed number of EM iterations whose parameters were learned on other classes
-(Zhou et al., CVPR 2025).
+"""UNEM: EM iterations with learned parameters (Zhou et al., CVPR 2025).
+
+Their number is fixed, and the parameters were learned on other classes.
 """
 
 from collections.abc import Mapping
@@ -93,7 +94,8 @@ def unem(
 
 
 def last_logits(problem: FeatureForm | GramForm, values: Tensor) -> Tensor:
-    """[t, q, k] the logits of the last layer;
+    """[t, q, k] the logits of the last layer.
+
     ``values`` [1 + 2 l] are the feature scale, then λ and T of each layer.
 
     Derivatives with respect to the values are those of autograd. They need the Gram form.

@@ -1,5 +1,6 @@
-"""The embedded features: letters drawn from fonts,
-encoded by a small network that was trained on other alphabets.
+"""The embedded features: letters drawn from fonts, encoded by a small network.
+
+The network was trained on other alphabets.
 
 ``python -m benchmarks.glyphs``, in the repository, makes the files again.
 """

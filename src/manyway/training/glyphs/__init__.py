@@ -1,9 +1,9 @@
 """Glyphs: images of many classes that need no download.
 
-Distorted letters from the font files of matplotlib: Latin and other scripts for training,
-Greek and Coptic for validation, Cyrillic, Armenian and Georgian for testing. The embedded
-features (``manyway.sampling.embedded``) were made of them, by ``python -m
-benchmarks.glyphs`` in the repository.
+Distorted letters from the font files of matplotlib: Latin and other scripts for training, Greek and
+Coptic for validation, Cyrillic, Armenian and Georgian for testing. The embedded features
+(``manyway.sampling.embedded``) were made of them, by ``python -m benchmarks.glyphs`` in the
+repository.
 """
 
 from functools import lru_cache
@@ -25,8 +25,9 @@ RECIPE = Recipe(
 
 
 def image_set(split: str, per_class: int, *, seed: int = 0) -> ImageSet:
-    """Draw letters of the split base, val or test:
-    images [n, 1, 28, 28], ``per_class`` of each letter.
+    """Draw letters of the split base, val or test.
+
+    Images [n, 1, 28, 28], ``per_class`` of each letter.
 
     Image i of a letter depends only on the seed, the letter and i.
     """
@@ -37,8 +38,9 @@ def image_set(split: str, per_class: int, *, seed: int = 0) -> ImageSet:
 
 
 def draw(name: str, indices: range, *, seed: int = 0) -> Tensor:
-    """Draw samples ``indices`` of one letter:
-    images [n, 28, 28] uint8, the same as in ``image_set``.
+    """Draw samples ``indices`` of one letter.
+
+    Images [n, 28, 28] uint8, the same as in ``image_set``.
 
     ``name`` is that of a class, such as ``Ж CYRILLIC CAPITAL LETTER ZHE``.
     Only this letter is drawn, which is fast.
@@ -57,8 +59,9 @@ def _candidates() -> dict[str, Letter]:
 
 @lru_cache(maxsize=1)
 def _alphabet() -> tuple[dict[str, tuple[Letter, ...]], Masters]:
-    """The letters of each split and their undistorted drawings;
-    computed once, as it takes seconds.
+    """The letters of each split and their undistorted drawings.
+
+    Computed once, as it takes seconds.
     """
     letters = tuple(_candidates().values())
     masters = draw_masters(letters)

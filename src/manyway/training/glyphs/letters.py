@@ -57,8 +57,9 @@ def script_of(code: int) -> str:
 
 
 def candidate_letters() -> tuple[Letter, ...]:
-    """The letters of the scripts above that enough faces have, by code point;
-    read from the tables of the fonts.
+    """The letters of the scripts above that enough faces have, by code point.
+
+    Read from the tables of the fonts.
     """
     from matplotlib.ft2font import FT2Font
 

@@ -30,8 +30,9 @@ SAME_IN_ONE = 0.97
 
 
 class Masters(NamedTuple):
-    """Undistorted letters, scaled so that the ink of each fills the same box:
-    they differ in shape, not in size.
+    """Undistorted letters, scaled so that the ink of each fills the same box.
+
+    They differ in shape, not in size.
     """
 
     images: Tensor  # [m, 64, 64] uint8
@@ -72,7 +73,8 @@ def draw_masters(letters: Iterable[Letter]) -> Masters:
 
 
 def _master(font: object, code: int) -> np.ndarray[tuple[int, ...], np.dtype[np.uint8]] | None:
-    """[64, 64] the letter with its ink in a centred box;
+    """[64, 64] the letter with its ink in a centred box.
+
     None if the face has an empty shape for it.
     """
     from PIL import Image, ImageDraw
@@ -96,8 +98,9 @@ def _master(font: object, code: int) -> np.ndarray[tuple[int, ...], np.dtype[np.
 def draw_samples(
     letters: Sequence[Letter], masters: Masters, indices: range, *, seed: int, chunk: int = 1024
 ) -> tuple[Tensor, Tensor]:
-    """Images [n, 1, 28, 28] uint8 and labels [n]:
-    samples ``indices`` of each letter, letter after letter.
+    """Images [n, 1, 28, 28] uint8 and labels [n].
+
+    Samples ``indices`` of each letter, letter after letter.
     """
     wanted = [(label, letter, i) for label, letter in enumerate(letters) for i in indices]
     images = torch.empty(len(wanted), 1, SIZE, SIZE, dtype=torch.uint8)
@@ -122,8 +125,9 @@ def draw_samples(
 
 
 def _distort(masters: Tensor, uniforms: Tensor, noise: Tensor, how: Distortion) -> Tensor:
-    """[b, 1, 28, 28] uint8 from masters [b, 1, 64, 64], uniforms [b, 10] in
-    [0, 1) and noise [b, 1, 28, 28].
+    """[b, 1, 28, 28] uint8 from masters [b, 1, 64, 64].
+
+    It takes uniforms [b, 10] in [0, 1) and noise [b, 1, 28, 28].
     """
     signed = 2 * uniforms - 1
     inked = _stroke(masters, uniforms[:, 0] * (how.thinner + how.thicker) - how.thinner)
@@ -139,8 +143,9 @@ def _distort(masters: Tensor, uniforms: Tensor, noise: Tensor, how: Distortion) 
 
 
 def _stroke(masters: Tensor, pixels: Tensor) -> Tensor:
-    """Strokes thicker (pixels > 0) or thinner (< 0) by whole-pixel dilations,
-    blended for fractions.
+    """Strokes thicker (pixels > 0) or thinner (< 0).
+
+    This is done by whole-pixel dilations, blended for fractions.
     """
     levels = {0: masters}
     for level in (1, 2):
