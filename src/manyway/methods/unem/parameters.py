@@ -84,8 +84,7 @@ def read_parameters(given: str | PathLike[str] | Mapping[str, Any]) -> Parameter
     >>> read_parameters({"feature_scale": 1, "lam": [1, 2], "temperature": [1]})
     Traceback (most recent call last):
         ...
-    manyway.errors.InputError: The table of parameters: lam has 2 values and temperature 1;
-    give one per layer.
+    manyway.errors.InputError: The table of parameters: lam has 2 values and temperature 1; give one per layer.
     """
     if isinstance(given, Mapping):
         return _checked(given, "The table of parameters")
