@@ -15,6 +15,7 @@ from manyway.cli.console import console, note, say
 
 _SHOWN = 15
 _GROUPS = 5
+_MORE_LIKELY = 0.5  # a shift that is more likely than not is said
 _AS_IT_IS = 0.9  # scores that are sharpened less than this stay about as they are
 
 
@@ -204,6 +205,11 @@ def _learned(found: labelling.Summary, at_least: float | None) -> list[str]:
         else:
             helped = "labelled items would help"
         lines.append(f"{_sharpness(temperature)}; {helped}.")
+    if found.learned.get("shift_probability", 0.0) > _MORE_LIKELY:
+        lines.append(
+            f"The items differ from the examples by {found.learned['shift']:.1f} times the spread "
+            "of a class; the labels assume that all differ alike; confirm a few in a review."
+        )
     if at_least is not None:
         levels = dict(found.levels)
         without = levels.pop("", 0)

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -17,6 +17,14 @@ from manyway.estimators.values import like, to_numpy
 _ARRAYS = ["probabilities", "proportions", "prototypes", "objective", "presence"]
 _ARRAYS += ["unknown", "unknown_groups", "unknown_medoids"]
 _SHOWN = 10  # rows of a table in a notebook
+
+
+class FoundShift(NamedTuple):
+    """How much queries differ from the examples, all in the same way, as another camera makes them."""
+
+    size: float  # expected, in units of the spread of a class
+    probability: float  # that they do
+    moved: bool  # whether they were moved back before they were labelled
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -134,6 +142,22 @@ class Inference:
         """The lowest and the highest number of classes that occur, in about 95 % of all batches."""
         low, high = self.solution.n_present_interval[0].tolist()
         return low, high
+
+    @property
+    def shift_(self) -> FoundShift | None:
+        """How much the queries differ from the examples, all in the same way.
+
+        None where the method does not look for it.
+        """
+        learned = self.solution.learned
+        if "shift" not in learned:
+            return None
+        moved_by = self.solution.moved_by
+        return FoundShift(
+            size=float(learned["shift"][0]),
+            probability=float(learned["shift_probability"][0]),
+            moved=moved_by is not None and bool((moved_by[0] != 0).any()),
+        )
 
     @property
     def n_unseen(self) -> float:

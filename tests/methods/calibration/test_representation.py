@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import fields
 
+import numpy as np
 import pytest
 import torch
 from problems import make_tasks
@@ -240,3 +241,51 @@ def test_a_column_of_huge_numbers_hides_no_other(dtype):
     rows = rows * torch.tensor([1, 1, 1, 1, 1e8], dtype=dtype)
     tasks = Tasks.from_arrays(rows[None, :30], labels[None], rows[None, 30:])
     assert (solve("evidence", tasks).labels == labels).float().mean() > 0.9
+
+
+def spectra(seed: int, n_classes: int = 30, shots: int = 3) -> tuple[Tasks, torch.Tensor]:
+    """Counts that are mostly zero: each class has twelve of 300 columns, of which single items lack some."""
+    draw = np.random.default_rng(seed)
+    peaks = [draw.choice(300, 12, replace=False) for _ in range(n_classes)]
+    heights = [draw.gamma(0.5, 1, 12) for _ in range(n_classes)]
+
+    def items(classes):
+        rows = np.zeros((len(classes), 300), np.float32)
+        for row, k in zip(rows, classes, strict=True):
+            row[peaks[k]] = heights[k] * draw.gamma(2, 0.5, 12) * (draw.random(12) > 0.25)
+            row[draw.choice(300, 4, replace=False)] += draw.gamma(0.5, 0.5, 4)
+            row *= 999 / row.max()
+        return torch.from_numpy(rows.round())[None]
+
+    labels = np.repeat(np.arange(n_classes), shots)
+    truth = draw.integers(0, n_classes, 150)
+    tasks = Tasks.from_arrays(items(labels), torch.from_numpy(labels)[None], items(truth))
+    return tasks, torch.from_numpy(truth)[None]
+
+
+def test_columns_that_are_mostly_zero_have_one_scale_and_claims_are_true():
+    gaps = []
+    for seed in range(4):
+        tasks, truth = spectra(seed)
+        of_each = learn_representation(tasks, Constants()).weights
+        of_each = of_each[of_each > 0]
+        assert float(of_each.max() / of_each.min()) < 1.5
+        found = solve("evidence", tasks)
+        claims = found.probabilities.max(-1).values.mean()
+        gaps.append(float(claims - (found.labels == truth).float().mean()))
+    assert np.mean(gaps) < 0.06
+
+
+def test_columns_in_different_units_have_scales_of_their_own():
+    units = torch.tensor([1e-3, 1.0, 7.0, 1e3, 0.02, 1e5], dtype=torch.float64)
+    support = normal(24, 6) * units
+    tasks = Tasks.from_arrays(support[None], (torch.arange(24) // 4)[None], support[None, :1])
+    weights = learn_representation(tasks, Constants()).weights.flatten()
+    assert float((weights * units).log().std()) < 0.5
+
+
+def test_a_column_that_is_zero_but_for_rounding_says_nothing():
+    support = normal(24, 6).float()
+    support[:, 2] = 1e-9 * torch.randn(24, generator=torch.Generator().manual_seed(1))
+    tasks = Tasks.from_arrays(support[None], (torch.arange(24) // 4)[None], support[None, :1])
+    assert float(learn_representation(tasks, Constants()).weights[0, 0, 2]) == 0

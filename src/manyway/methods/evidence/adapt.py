@@ -70,6 +70,12 @@ class Shift:
     size: Tensor  # [t] s, the length of b̂ in within-class scatters
     probability: Tensor  # [t] P(shift)
 
+    @staticmethod
+    def none(like: Tensor) -> Shift:
+        """That of t batches in which none was looked for, as ``like`` [t]."""
+        nothing = torch.zeros_like(like)
+        return Shift(vector=nothing.view(-1, 1, 1), size=nothing, probability=nothing)
+
     def power(self, masses: Tensor) -> Tensor:
         """[t] the power of final probabilities, for the expected class counts [t, k]."""
         own_part = 1 / (effective_number(masses) + 0.5)

@@ -84,8 +84,8 @@ def calibrate(
     representation = representation_of(learned.scaling)
     if representation is not None:
         told |= representation.learned
-    if learned.shift is not None:
-        told |= learned.shift.learned
+    shift = learned.shift or Shift.none(learned.calibration.scatter)
+    told |= shift.learned
     if tasks.pile is not None:
         pile = learned.placed_pile(tasks.pile)
         in_blocks = InBlocks(pile, tasks, likelihood, parameters)

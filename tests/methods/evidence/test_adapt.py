@@ -1,0 +1,118 @@
+"""Queries that differ from the examples, all in the same way, are moved back; nothing else is."""
+
+import numpy as np
+import pytest
+import torch
+from problems import piled
+from torch import Tensor
+
+from manyway import Evidence, Tasks, solve
+from manyway.core import Solution
+
+N_CLASSES, N_FEATURES, N_QUERY = 20, 48, 60
+
+
+def batch(present: int, *, seed: int = 0, shots: int = 5) -> tuple[Tasks, Tensor]:
+    """A batch of so many classes, and its labels. Within-class scatter is N_FEATURES."""
+    generator = torch.Generator().manual_seed(seed)
+    means = torch.randn(N_CLASSES, N_FEATURES, generator=generator)
+    noise = torch.randn(N_CLASSES, shots, N_FEATURES, generator=generator)
+    support = (means[:, None] + noise).reshape(1, -1, N_FEATURES)
+    truth = torch.randint(present, (1, N_QUERY), generator=generator)
+    query = means[truth] + torch.randn(1, N_QUERY, N_FEATURES, generator=generator)
+    labels = torch.arange(N_CLASSES).repeat_interleave(shots)[None]
+    return Tasks.from_arrays(support, labels, query), truth
+
+
+def moved(tasks: Tasks, scatters: float, seed: int = 7) -> Tasks:
+    """All queries moved in a random direction, by so many within-class scatters."""
+    direction = torch.randn(1, 1, N_FEATURES, generator=torch.Generator().manual_seed(seed))
+    shift = scatters * N_FEATURES**0.5 * direction / direction.norm()
+    return tasks.with_rows(tasks.support, tasks.query + shift)
+
+
+def right(solution: Solution, truth: Tensor) -> float:
+    return float((solution.labels == truth).float().mean())
+
+
+@pytest.mark.parametrize("present", [5, 20])
+@pytest.mark.parametrize("scatters", [1.0, 3.0])
+def test_a_shift_of_all_queries_costs_hardly_anything(present, scatters):
+    tasks, truth = batch(present)
+    found = solve("evidence", moved(tasks, scatters))
+    assert right(found, truth) > right(solve("evidence", tasks), truth) - 0.04
+    assert float(found.learned["shift"]) == pytest.approx(scatters, abs=0.25)
+    assert float(found.learned["shift_probability"]) > 0.95
+
+
+def test_without_adapting_a_shift_spoils_labels():
+    tasks, truth = batch(20)
+    shifted = moved(tasks, 3.0)
+    assert right(solve("evidence", shifted, adapt=False), truth) < 0.5 < right(solve("evidence", shifted), truth)
+
+
+@pytest.mark.parametrize("present", [1, 2, 5, 20])
+def test_without_a_shift_labels_stay(present):
+    tasks, _ = batch(present)
+    looked = solve("evidence", tasks, adapt=True)
+    assert torch.equal(looked.labels, solve("evidence", tasks, adapt=False).labels)
+    assert float(looked.learned["shift_probability"]) < 0.5
+
+
+def test_noise_is_no_shift():
+    tasks, truth = batch(5)
+    noise = 2 * torch.randn(tasks.query.shape, generator=torch.Generator().manual_seed(3))
+    noisy = tasks.with_rows(tasks.support, tasks.query + noise)
+    found = solve("evidence", noisy)
+    assert right(found, truth) >= right(solve("evidence", noisy, adapt=False), truth) - 0.02
+
+
+def test_one_class_and_a_shift_look_alike_and_the_answer_is_unsure():
+    tasks, _ = batch(1)
+    shifted = solve("evidence", moved(tasks, 3.0))
+    assert float(shifted.learned["shift_probability"]) > 0.5
+    assert float(shifted.probabilities.max(-1).values.mean()) < 0.7
+
+
+def test_blocks_streams_and_single_tasks_give_the_same_answer():
+    tasks, truth = batch(5)
+    shifted = moved(tasks, 2.0)
+    support = tasks.support[0].numpy()
+    labels = tasks.support_labels[0].numpy()
+    query = shifted.query[0].numpy()
+    expected = solve("evidence", shifted)
+    clf = Evidence().fit(support, labels)
+    assert np.array_equal(clf.infer(query).labels, expected.labels[0].numpy())
+    assert np.array_equal(clf.partial_infer(query).labels, expected.labels[0].numpy())
+    in_blocks = solve("evidence", piled(shifted, 25))
+    assert torch.equal(in_blocks.labels, expected.labels)
+    torch.testing.assert_close(in_blocks.learned["shift"], expected.learned["shift"], rtol=0, atol=1e-3)
+    assert right(expected, truth) > 0.9
+
+
+def test_of_several_tasks_only_those_with_a_shift_change():
+    one, other = batch(5, seed=1)[0], batch(5, seed=2)[0]
+    shifted = moved(other, 2.0)
+    both = Tasks.from_arrays(
+        torch.cat([one.support, other.support]),
+        torch.cat([one.support_labels, other.support_labels]),
+        torch.cat([one.query, shifted.query]),
+    )
+    found = solve("evidence", both)
+    alone = solve("evidence", one), solve("evidence", shifted)
+    torch.testing.assert_close(found.probabilities[:1], alone[0].probabilities, rtol=0, atol=1e-5)
+    torch.testing.assert_close(found.probabilities[1:], alone[1].probabilities, rtol=0, atol=1e-4)
+    torch.testing.assert_close(found.presence[1:], alone[1].presence, rtol=0, atol=1e-4)
+    assert float(found.learned["shift"][0]) == 0 < float(found.learned["shift"][1])
+    assert not found.moved_by[0].any()
+    assert found.moved_by[1].any()
+
+
+def test_an_estimator_says_what_was_done():
+    tasks, _ = batch(5)
+    clf = Evidence().fit(tasks.support[0].numpy(), tasks.support_labels[0].numpy())
+    assert not clf.infer(tasks.query[0].numpy()).shift_.moved
+    found = clf.infer(moved(tasks, 2.0).query[0].numpy()).shift_
+    assert found.moved
+    assert found.size == pytest.approx(2, abs=0.2)
+    assert Evidence(adapt=False).fit(clf.support_, clf.support_labels_).infer(tasks.query[0].numpy()).shift_.size == 0
