@@ -46,14 +46,19 @@ export class Actions {
   /** Send an action; the promise has the items that it was about, and the version that shows it, once it is saved. */
   send(action) {
     const keyed = { ...action, items: this.items, key: crypto.randomUUID() };
+    const sent = this.unsaved(this.#last.then(() => this.#deliver(keyed)));
+    this.#last = sent;
+    return sent;
+  }
+
+  /** Something is not saved until the promise is kept: an action, or keys that wait for the answer to another. */
+  unsaved(promise) {
     this.#waiting += 1;
     this.saving(true);
-    const sent = this.#last.then(() => this.#deliver(keyed)).finally(() => {
+    return promise.finally(() => {
       this.#waiting -= 1;
       this.saving(this.#waiting > 0);
     });
-    this.#last = sent;
-    return sent;
   }
 
   async #deliver(action) {

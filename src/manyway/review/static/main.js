@@ -221,12 +221,10 @@ function nameGroup(group) {
   const preview = new GroupPreview(model, members, likeness(members)); // whoever types at once types into the dialog
   search.open({
     title: "Name this group", about: `${model.title(group)}, ${count(members.length, "item")}`, fresh: true, group: preview,
-    take: async (name) => {
-      document.body.classList.add("saving");
-      await preview.ready;
+    take: (name) => actions.unsaved(preview.ready.then(() => {
       const rows = preview.rows(); // the most typical item first
       give(rows, rows.map(() => name));
-    },
+    })),
   });
 }
 
@@ -258,11 +256,12 @@ function endCheck() {
 let returning = false; // an undo or redo was sent and has not been answered
 const held = []; // keys that were pressed since
 
-async function takeBack(kind) {
-  if (returning) {
-    held.push({ key: kind === "undo" ? "u" : "U" });
-    return;
-  }
+function takeBack(kind) {
+  if (returning) held.push({ key: kind === "undo" ? "u" : "U" });
+  else actions.unsaved(returned(kind));
+}
+
+async function returned(kind) {
   returning = true;
   const { rows, version } = await actions.send({ kind });
   await shown(version); // what the keys answer is what one sees
