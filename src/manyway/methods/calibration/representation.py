@@ -42,7 +42,7 @@ experiments", Statistical Applications in Genetics and Molecular Biology, 2004.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from math import exp
 
 import torch
@@ -126,8 +126,13 @@ def learn_representation(tasks: Tasks, constants: Constants) -> Representation:
         middle=middle,
         weights=weights,
         columns=columns,
-        shortening=columns / (columns + constants.few_columns),
+        shortening=_shortening(columns, constants),
     )
+
+
+def _shortening(columns: Tensor, constants: Constants) -> Tensor:
+    """[t, 1, 1] h, for N [t, 1, 1]."""
+    return columns / (columns + constants.few_columns)
 
 
 def _shortened(scaled: Tensor, columns: Tensor, shortening: Tensor) -> Tensor:
@@ -190,11 +195,19 @@ class _Classes:
 
     def without(self, rows: Tensor, held_out: Tensor) -> _Classes:
         """The same if some of the rows [t, s, d] are held out [t, s]."""
-        counted = 1 - held_out
-        members = one_hot(self.labels, self.counts.shape[1], rows.dtype) * counted.unsqueeze(-1)
-        counts = members.sum(1)
-        means = members.mT @ rows / counts.clamp_min(1).unsqueeze(-1)
-        return _Classes(labels=self.labels, counted=counted, counts=counts, means=means)
+        rest = replace(self, counted=1 - held_out)
+        counts = rest._members().sum(1)
+        rest = replace(rest, counts=counts)
+        return replace(rest, means=rest.means_of(rows))
+
+    def _members(self) -> Tensor:
+        """[t, s, k] 1 for the class of an example that counts."""
+        members = one_hot(self.labels, self.counts.shape[1], self.counted.dtype)
+        return members * self.counted.unsqueeze(-1)
+
+    def means_of(self, rows: Tensor) -> Tensor:
+        """[t, k, d] the class means of the rows [t, s, d] that count."""
+        return self._members().mT @ rows / self.counts.clamp_min(1).unsqueeze(-1)
 
     def every_other(self, rows: Tensor) -> Tensor:
         """[t, s] 1 for every other example of each class, 0 for the rest.
@@ -303,7 +316,7 @@ def _part_of_own_scales(
             weights = scales.weights(part)
             scaled = (rows - scales.middle) * weights
             columns = _effective_columns(scaled, (weights > 0).sum((1, 2)))
-            placed = _shortened(scaled, columns, columns / (columns + constants.few_columns))
+            placed = _shortened(scaled, columns, _shortening(columns, constants))
             losses[:, at] += _held_out_loss(placed, rest)
     losses = losses.nan_to_num(0.0)  # a half without two classes says nothing
     prior = spread.view(-1, 1) * parts
@@ -313,9 +326,7 @@ def _part_of_own_scales(
 def _held_out_loss(placed: Tensor, classes: _Classes) -> Tensor:
     """[t] the cross-entropy of held-out rows, classified by the nearest mean of the others, with the best precision."""
     tiny = torch.finfo(placed.dtype).tiny
-    members = one_hot(classes.labels, classes.counts.shape[1], placed.dtype) * classes.counted.unsqueeze(-1)
-    means = members.mT @ placed / classes.counts.clamp_min(1).unsqueeze(-1)
-    distances = squared_distances(placed, means)
+    distances = squared_distances(placed, classes.means_of(placed))
     absent = (classes.counts == 0).unsqueeze(1)
     own = distances.gather(-1, classes.labels.unsqueeze(-1)).squeeze(-1)
     usable = (1 - classes.counted) * (classes.counts.gather(1, classes.labels) > 0)

@@ -179,9 +179,9 @@ class Comparison:
 
     def shift(self, proportions: Tensor, residual: Tensor, shift_prior: float) -> Shift:
         """The shift, given the proportions [t, k] of classes and r [t] of the queries that were moved back."""
-        found = self.query_mean - proportions.unsqueeze(1) @ self.means
+        found = self.mean_residual(proportions)
         squares = (found * self.weights).square().sum((1, 2))
-        by_chance = 1 / self.tasks.n_query + (proportions.square() / self.counts.clamp_min(1)).sum(-1)
+        by_chance = _by_chance(proportions, self.counts, self.tasks.n_query)
         size = squares / self.scatter
         explained = size / (size + (residual - 1).clamp_min(0)).clamp_min(torch.finfo(size.dtype).tiny)
         ratio = size / by_chance * explained
@@ -200,9 +200,14 @@ class Comparison:
         log_odds = prior + 0.5 * self.columns * (ratio - 1 - ratio.log())
         return (log_odds.sigmoid() * (ratio > 1)).nan_to_num()  # examples may hardly differ
 
-    def whole(self, proportions: Tensor) -> Moved:
-        """The move by b̂, given the proportions [t, k] of classes."""
-        return Moved(self.query_mean - proportions.unsqueeze(1) @ self.means)
+    def mean_residual(self, proportions: Tensor) -> Tensor:
+        """[t, 1, d] b̂, given the proportions [t, k] of classes."""
+        return self.query_mean - proportions.unsqueeze(1) @ self.means
+
+
+def _by_chance(proportions: Tensor, counts: Tensor, n_query: int) -> Tensor:
+    """[t] c/S: what chance makes of ‖b̂‖², for proportions [t, k] and counts [t, k] of classes."""
+    return 1 / n_query + (proportions.square() / counts.clamp_min(1)).sum(-1)
 
 
 # From tasks to their queries, with the assignments of a search; ``Learned`` of the same support may be used.
@@ -228,7 +233,7 @@ def find_shift(tasks: Tasks, representation: Representation, assign: Assign, shi
     """
     comparison = Comparison.of(tasks, representation)
     nearly = assign(comparison.flattened(), False)
-    moved = with_queries(tasks, comparison.whole(proportions_of(nearly)))
+    moved = with_queries(tasks, Moved(comparison.mean_residual(proportions_of(nearly))))
     second = assign(moved, True)
     calibration = second.likelihood.calibration
     assert calibration is not None
@@ -242,7 +247,7 @@ def is_notable(queries: BatchQueries, calibration: Calibration) -> Tensor:
     proportions = proportions_of(queries)
     offsets = calibration.offsets / calibration.trust.unsqueeze(-1)
     distance = found.mean - (proportions.unsqueeze(1) @ offsets).squeeze(1)
-    by_chance = 1 / queries.n_query + (proportions.square() / calibration.examples.clamp_min(1)).sum(-1)
+    by_chance = _by_chance(proportions, calibration.examples, queries.n_query)
     scatter = calibration.scatter.clamp_min(torch.finfo(distance.dtype).tiny)
     ratio = distance.square().sum(-1) / (scatter * by_chance)
     return (ratio > _NOTABLE_RATIO) | (found.squared > _NOTABLE_RESIDUAL)

@@ -61,7 +61,11 @@ from manyway.methods.evidence.count import Findings, count
 from manyway.methods.evidence.group import group
 from manyway.methods.evidence.judge import judge
 from manyway.methods.evidence.likelihood import GivenLikelihood
-from manyway.methods.evidence.names import equal_proportions, log_probability
+from manyway.methods.evidence.names import (
+    equal_proportions,
+    log_probability,
+    representation_of,
+)
 from manyway.methods.evidence.queries import BatchQueries, InMemory, Part
 from manyway.methods.evidence.schedule import Parameters
 from manyway.methods.evidence.search import search
@@ -365,12 +369,19 @@ def place_once(tasks: Tasks, open_set: bool = False) -> LearnedBatch:
     proportions = None
     if not tasks.n_support:
         proportions = first_proportions(replace(tasks, known=None), parameters)
-    batch = calibrate(tasks, parameters, proportions=proportions)
+    learned = _placed(tasks, parameters, proportions)
+    batch = calibrate(tasks, parameters, learned)
+    batch = replace(batch, representation=representation_of(learned.scaling))
     answer(batch)
-    shift = None
-    if len(_notable(tasks, batch)):
-        shift = _find_shift(tasks, batch, None)
-        tasks = with_queries(tasks, Moved(shift.vector))
+    if not len(_notable(tasks, batch)):
+        return learned
+    shift = _find_shift(tasks, batch, None)
+    moved = _placed(with_queries(tasks, Moved(shift.vector)), parameters, proportions)
+    return replace(moved, found_shift=shift)
+
+
+def _placed(tasks: Tasks, parameters: Parameters, proportions: Tensor | None) -> LearnedBatch:
+    """What the support of one task says, and its queries as they are."""
     placed = learn_and_place(tasks, parameters, proportions)
     learned = placed.learned
     assert placed.rows is not None
@@ -380,7 +391,6 @@ def place_once(tasks: Tasks, open_set: bool = False) -> LearnedBatch:
         calibration=learned.calibration,
         one_shot=learned.one_shot,
         placed=placed.rows,
-        found_shift=shift,
     )
 
 
