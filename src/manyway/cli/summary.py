@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
@@ -16,6 +16,7 @@ from manyway.cli.console import console, note, say
 _SHOWN = 15
 _GROUPS = 5
 _MORE_LIKELY = 0.5  # a shift that is more likely than not is said
+_ENOUGH = 20  # of fewer labels no part is said
 _AS_IT_IS = 0.9  # scores that are sharpened less than this stay about as they are
 
 
@@ -123,15 +124,23 @@ def _listed(summary: labelling.Summary) -> str:
     verb = "is" if more == 1 else "are"
     line = f"No class is certain; {more} {verb} possible ▒"
     if number:
-        line = (
-            f"{number} class{'es are' if number > 1 else ' is'} present █ (at most 5 % of such a "
-            "list are absent on "
-        )
-        line += "average)" + (f", {more} more {verb} possible ▒" if more else "")
+        line = f"{number} class{'es are' if number > 1 else ' is'} present █{_support(summary)}"
+        line += f", {more} more {verb} possible ▒" if more else ""
     further = summary.n_unseen or 0.0
     return line + (
         f"; more items would show about {further:.0f} further classes." if further >= 1.5 else "."
     )
+
+
+def _support(summary: labelling.Summary) -> str:
+    """How often a list like this one is wrong, as far as that was measured."""
+    if summary.one_example:
+        return " (one example per class cannot tell which classes are here; two would)"
+    rehearsed = summary.learned.get("rehearsed_n_listed", 0.0)
+    if rehearsed:
+        absent = summary.learned["rehearsed_n_absent"]
+        return f" (when your examples were rehearsed, {absent:.0f} of {rehearsed:.0f} were absent)"
+    return ""
 
 
 def _unknown(summary: labelling.Summary) -> str:
@@ -210,6 +219,7 @@ def _learned(found: labelling.Summary, at_least: float | None) -> list[str]:
             f"The items differ from the examples by {found.learned['shift']:.1f} times the spread "
             "of a class; the labels assume that all differ alike; confirm a few in a review."
         )
+    lines += _rehearsed(found.learned)
     if at_least is not None:
         levels = dict(found.levels)
         without = levels.pop("", 0)
@@ -222,3 +232,18 @@ def _learned(found: labelling.Summary, at_least: float | None) -> list[str]:
             f"{', '.join([*parts, f'{without} without'])}."
         )
     return lines
+
+
+def _rehearsed(learned: Mapping[str, float]) -> list[str]:
+    """A sentence about examples that were held out and labelled, where some were."""
+    number = learned.get("rehearsed_n_items", 0.0)
+    if not number:
+        return []
+    line = (
+        f"Rehearsed on {number:.0f} of your examples: {learned['rehearsed_right']:.0%} were right"
+    )
+    if learned["rehearsed_n_sure"] >= _ENOUGH:
+        line += f", and {learned['rehearsed_sure_right']:.0%} of the labels above 0.9"
+    if learned["rehearsed_power"] < _AS_IT_IS:
+        line += "; probabilities were lowered, because they claimed more"
+    return [f"{line}."]

@@ -13,6 +13,8 @@ _UNKNOWN_LABEL = (
     ),
 )
 OWN_PARAMETERS = ("base_mean", "unknown_label")  # those that solvers do not have
+# An estimator learns from one support, and has time for what many tasks would wait for.
+_OWN_DEFAULTS = {"rehearse": True}
 
 
 def constructor(cls: type, method: Method) -> Any:
@@ -29,9 +31,8 @@ def constructor(cls: type, method: Method) -> Any:
     itself = inspect.Parameter("self", inspect.Parameter.POSITIONAL_OR_KEYWORD)
     base_mean = inspect.Parameter("base_mean", keyword, default=None, annotation="ArrayLike | None")
     unknown = _UNKNOWN_LABEL if "open_set" in method.parameters else ()
-    signature = inspect.Signature(
-        [itself, base_mean, *(solver[name] for name in method.parameters), *unknown]
-    )
+    own = [_with_own_default(solver[name]) for name in method.parameters]
+    signature = inspect.Signature([itself, base_mean, *own, *unknown])
 
     def __init__(self: Any, **params: Any) -> None:
         refuse_unknown(cls.__name__, signature, params)
@@ -46,6 +47,23 @@ def constructor(cls: type, method: Method) -> Any:
     __init__.__qualname__ = f"{cls.__name__}.__init__"
     __init__.__doc__ = f"See ``help({cls.__name__})``."
     return __init__
+
+
+def _with_own_default(parameter: inspect.Parameter) -> inspect.Parameter:
+    """A parameter of a solver, with the default of estimators where that is another."""
+    default = _OWN_DEFAULTS.get(parameter.name, parameter.default)
+    return parameter.replace(default=default)
+
+
+def _described_with(default: Any, entry: str) -> str:
+    """The description of a parameter of a solver, with the default of estimators.
+
+    >>> _described_with(True, "rehearse : bool, default=False\\n    Whether …").splitlines()[0]
+    'rehearse : bool, default=True'
+    """
+    head, line_end, text = entry.partition("\n")
+    kind = head.partition(", default=")[0]
+    return f"{kind}, default={default!r}{line_end}{text}"
 
 
 _EXAMPLE = """>>> from {module} import {name}
@@ -64,6 +82,9 @@ def documentation(cls: type, method: Method, shared: str) -> str:
         doc_sections(inspect.cleandoc(text)) for text in (method.solver.__doc__ or "", shared)
     )
     described = doc_entries(common.get("Parameters", "")) | doc_entries(own.get("Parameters", ""))
+    for name, default in _OWN_DEFAULTS.items():
+        if name in described:
+            described[name] = _described_with(default, described[name])
     attributes = doc_entries(common.get("Attributes", ""))
     if method.prepare is None:
         attributes.pop("prepared_", None)

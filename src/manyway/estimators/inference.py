@@ -27,6 +27,19 @@ class FoundShift(NamedTuple):
     moved: bool  # whether they were moved back before they were labelled
 
 
+class RehearsedClaims(NamedTuple):
+    """How right claims were when examples were held out and labelled as batches."""
+
+    n_items: int  # how many examples were held out, over all batches
+    right: float  # the part of them that was labelled right
+    claimed: float  # the mean probability of their labels
+    n_sure: int  # how many had a label with a probability above 0.9
+    sure_right: float  # the part of these that was labelled right
+    n_listed: int  # how many classes were listed as present, over all batches
+    n_absent: int  # how many of these did not occur
+    power: float  # what probabilities are raised to for it; 1: they are as they were
+
+
 @dataclass(frozen=True, eq=False, repr=False)
 class Inference:
     """What ``infer`` returns for one batch of queries.
@@ -158,6 +171,17 @@ class Inference:
             probability=float(learned["shift_probability"][0]),
             moved=moved_by is not None and bool((moved_by[0] != 0).any()),
         )
+
+    @property
+    def rehearsed_(self) -> RehearsedClaims | None:
+        """How right claims were on held-out examples; None where none were held out."""
+        learned = self.solution.learned
+        if "rehearsed_power" not in learned:
+            return None
+        seen = {name: learned[f"rehearsed_{name}"][0].item() for name in RehearsedClaims._fields}
+        for name in ("n_items", "n_sure", "n_listed", "n_absent"):
+            seen[name] = int(seen[name])
+        return RehearsedClaims(**seen)
 
     @property
     def n_unseen(self) -> float:

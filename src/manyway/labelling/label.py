@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from manyway.core import Answered, Joined, Solution, Tally, number_unknown
+from manyway.core import Answered, Joined, Solution, Tally, Tasks, number_unknown
 from manyway.errors import InputError, nearest
 from manyway.files import FILE, SOURCE, Items, Output, Scores, TableOrigin, check_output
 from manyway.labelling.batch import UNKNOWN, Batch, Named
@@ -105,6 +105,8 @@ class Summary:
         What the method learned, such as the temperature of scores.
     n_labelled : int
         The number of scores with a known label.
+    one_example : bool
+        Whether every class has one example only, so that nothing could be rehearsed.
     notes : tuple of str
         What there is to say about the table.
     """
@@ -127,6 +129,7 @@ class Summary:
     levels: Mapping[str, int] = field(default_factory=dict)
     learned: Mapping[str, float] = field(default_factory=dict)
     n_labelled: int = 0
+    one_example: bool = False
     notes: tuple[str, ...] = ()
 
 
@@ -158,8 +161,9 @@ def solve_batch(batch: Batch, method: str = DEFAULT_METHOD, *, open_set: bool = 
         if UNKNOWN in batch.classes:
             raise InputError(f"A class is called '{UNKNOWN}', the label of unknown items; rename it.")
         params["open_set"] = True
-    # One support is tuned in little time; thousands of tasks would wait for it.
-    params = {name: "auto" for name in solver.parameters if name == "likelihood"} | params
+    # One support is tuned and rehearsed in little time; thousands of tasks would wait for it.
+    for_one_support = {"likelihood": "auto", "rehearse": True}
+    params = {name: value for name, value in for_one_support.items() if name in solver.parameters} | params
     return solver(batch.tasks, **params)
 
 
@@ -445,7 +449,15 @@ class _Counts:
             unknown_next=expected.next,
             learned={name: float(value[0]) for name, value in solution.learned.items()},
             n_labelled=batch.n_labelled,
+            one_example=_has_one_example(batch.tasks),
         )
+
+
+def _has_one_example(tasks: Tasks) -> bool:
+    """Whether every class has one example and nothing else says what it looks like."""
+    if tasks.scores or tasks.class_table is not None:
+        return False
+    return tasks.n_support == tasks.n_classes
 
 
 def _verdicts(solution: Solution) -> dict[int, str]:

@@ -34,6 +34,7 @@ from manyway.methods.evidence.likelihood import Distances, query_weights
 from manyway.methods.evidence.names import ScaledTasks, representation_of, scale_tasks
 from manyway.methods.evidence.neighbourhood import clumping
 from manyway.methods.evidence.queries import BatchQueries, InMemory
+from manyway.methods.evidence.rehearse import Rehearsed
 from manyway.methods.evidence.schedule import Parameters
 
 
@@ -51,6 +52,7 @@ class CalibratedBatch:
     # Of the features; None where another scale was asked for, or queries cannot be moved.
     representation: Representation | None = None
     shift: Shift | None = None  # by which the queries were moved back; None where they were not
+    rehearsed: Rehearsed | None = None  # what held-out examples say about claims; None where none were
 
 
 def calibrate(
@@ -86,6 +88,8 @@ def calibrate(
         told |= representation.learned
     shift = learned.shift or Shift.none(learned.calibration.scatter)
     told |= shift.learned
+    if learned.rehearsed is not None:
+        told |= learned.rehearsed.told
     if tasks.pile is not None:
         pile = learned.placed_pile(tasks.pile)
         in_blocks = InBlocks(pile, tasks, likelihood, parameters)
@@ -95,6 +99,7 @@ def calibrate(
             one_shot=learned.one_shot,
             learned=told,
             representation=learned.movable,
+            rehearsed=learned.rehearsed,
         )
     assert placed.rows is not None
     in_memory = InMemory(placed.rows, tasks, likelihood, parameters)
@@ -106,6 +111,7 @@ def calibrate(
         make_prototypes=lambda: learned.prototypes(tasks, in_memory),
         representation=learned.movable,
         shift=learned.shift,
+        rehearsed=learned.rehearsed,
     )
 
 
@@ -128,6 +134,7 @@ class Learned:
     scaling: Scaling | Representation  # of the queries
     calibration: Calibration
     one_shot: bool  # whether no class had two samples
+    rehearsed: Rehearsed | None = None  # what held-out examples say about claims
 
     @property
     def movable(self) -> Representation | None:

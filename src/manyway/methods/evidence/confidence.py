@@ -1,9 +1,10 @@
 """Confidence: how sure to be of what search and groups say.
 
 The final probabilities are raised to one power per task, which changes no label. It comes from
-three places:
+four places:
 
 - the number of left-out examples that have taught what a distance means (``Calibration.power``);
+- examples that were held out, and labelled as a batch (``rehearse``);
 - how much farther queries are from their prototypes than left-out examples (``distance_ratio``);
 - with one example per class, where no example can be left out, pairs of queries (``pair_powers``).
 
@@ -88,6 +89,8 @@ def confidence(batch: CalibratedBatch, grouped: Grouped) -> Probabilities:
         power = calibration.power / distance_ratio(grouped.groups.lengths, calibration)
         if batch.shift is not None:
             power = power * batch.shift.power(grouped.groups.presence.masses).to(power)
+        if batch.rehearsed is not None:
+            power = power * batch.rehearsed.power.to(power)
     return replace(plain, power=power.view(-1, 1, 1))
 
 

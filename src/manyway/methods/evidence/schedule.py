@@ -89,6 +89,9 @@ class Schedule(ScoreConstants, Counting, Constants):
     # see `adapt`.
     shift_prior: float = 0.05
 
+    # σ: the standard deviation of ln g, the power that rehearsed claims should have; see `rehearse`.
+    rehearsed_sd: float = 0.5
+
     # Two queries are near-copies where their squared distance is below this part of that of two
     # samples of a class. Its root is 0.22: of a burst of pictures that differ by a few pixels,
     # light and noise, the median is 0.17; of pictures of one class, 0 to 5 % have another so near.
@@ -178,6 +181,7 @@ class Parameters:
     merge_groups: bool = True
     open_set: bool = False
     adapt: Literal["auto"] | bool = "auto"
+    rehearse: bool = False
     max_iter: int = 50
     tol: float = 1e-2
     scale: str | None = "auto"

@@ -67,6 +67,7 @@ from manyway.methods.evidence.names import (
     representation_of,
 )
 from manyway.methods.evidence.queries import BatchQueries, InMemory, Part
+from manyway.methods.evidence.rehearse import rehearse_claims
 from manyway.methods.evidence.schedule import Parameters
 from manyway.methods.evidence.search import search
 from manyway.methods.evidence.streams import Labelling, in_streams, next_batch, select_rows
@@ -89,6 +90,7 @@ def evidence(
     merge_groups: bool = True,
     open_set: bool = False,
     adapt: Literal["auto"] | bool = "auto",
+    rehearse: bool = False,
     max_iter: int = 50,
     tol: float = 1e-2,
     scale: str | None = "auto",
@@ -155,6 +157,11 @@ def evidence(
         them. They are then moved back. "auto": where the first answer gives a reason to look for
         it; True: it is always looked for. Not with one example per class, nor with ``open_set``.
         See ``manyway.methods.evidence.adapt``.
+    rehearse : bool, default=False
+        Whether some examples are held out and labelled first, so that claims that are too high on
+        this data are lowered; it changes no label. See ``manyway.methods.evidence.rehearse``. It
+        takes several times as long as learning from the support: estimators do it once, in ``fit``,
+        and for many tasks it is off.
     max_iter : int, default=50
         The largest number of iterations. Updates of the annealing come before them.
     tol : float, default=0.01
@@ -203,7 +210,7 @@ def evidence(
     labelling = Labelling(alone=solve, together=together)
     if carry and tasks.n_batches > 1:
         if prepared is None:
-            prepared = learn_before(tasks[:: tasks.n_batches], parameters)
+            prepared = _prepare(tasks[:: tasks.n_batches], parameters)
         return in_streams(tasks, labelling, parameters, prepared)
     if tasks.earlier is not None:
         return next_batch(tasks, labelling, parameters, prepared)
@@ -235,6 +242,8 @@ def label(
     """
     if tasks.scores:
         return label_scores(tasks, _options_of_scores(parameters, with_objective))
+    if prepared is None and parameters.rehearse:
+        prepared = _prepare(tasks, parameters)
     proportions = None
     if prepared is None and not tasks.n_support:
         proportions = first_proportions(replace(tasks, known=None), parameters)
@@ -369,7 +378,8 @@ def place_once(tasks: Tasks, open_set: bool = False) -> LearnedBatch:
     proportions = None
     if not tasks.n_support:
         proportions = first_proportions(replace(tasks, known=None), parameters)
-    learned = _placed(tasks, parameters, proportions)
+    rehearsed = rehearse_claims(tasks, parameters, _label_rehearsed)
+    learned = replace(_placed(tasks, parameters, proportions), rehearsed=rehearsed)
     batch = calibrate(tasks, parameters, learned)
     batch = replace(batch, representation=representation_of(learned.scaling))
     answer(batch)
@@ -377,7 +387,7 @@ def place_once(tasks: Tasks, open_set: bool = False) -> LearnedBatch:
         return learned
     shift = _find_shift(tasks, batch, None)
     moved = _placed(with_queries(tasks, Moved(shift.vector)), parameters, proportions)
-    return replace(moved, found_shift=shift)
+    return replace(moved, found_shift=shift, rehearsed=rehearsed)
 
 
 def _placed(tasks: Tasks, parameters: Parameters, proportions: Tensor | None) -> LearnedBatch:
@@ -410,7 +420,19 @@ def prepare_evidence(tasks: Tasks, **parameters: Any) -> Learned | None:
         None if the scale depends on the queries, or if there is no example, so that nothing can be
         prepared.
     """
-    return learn_before(tasks, Parameters(**parameters))
+    return _prepare(tasks, Parameters(**parameters))
+
+
+def _prepare(tasks: Tasks, parameters: Parameters) -> Learned | None:
+    """What the support says alone, and what a rehearsal with it says about claims."""
+    learned = learn_before(tasks, parameters)
+    if learned is None or not parameters.rehearse:
+        return learned
+    return replace(learned, rehearsed=rehearse_claims(tasks, parameters, _label_rehearsed))
+
+
+def _label_rehearsed(tasks: Tasks, parameters: Parameters) -> Solution:
+    return label(tasks, None, parameters, with_objective=False)
 
 
 @checks_arguments

@@ -1,0 +1,229 @@
+"""Rehearse: examples are held out and labelled as a batch, to see whether claims are right here.
+
+How sure answers are rests on a model, and the data of a user may not follow it. His own examples
+can tell. A few batches are rehearsed: one example, or a fifth of them, of every third class is held
+out, and labelled as a batch with the others as the support. The final probabilities p_qk of
+held-out examples are then compared with their classes y_q. The power g that they should have had is
+
+    g = argmin Σ_q −ln p_{q,y_q}^g / Σ_k p_qk^g  +  (ln g)² / 2σ²,        g ≤ 1.
+
+A held-out example leaves its class with one less, so that the rehearsal errs on the side of
+caution. It is therefore heard only where claims are too high, and as far as n − 1 examples say
+something about n: what is left of the power is g^(1 − 1/n).
+
+No random number has a part in it, and the order of examples and classes has none: they are drawn in
+the order of their distances from the middle.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, fields, replace
+from math import ceil
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from manyway.core import Solution, Tasks, rehearse
+from manyway.methods.calibration.scaling import QUERY_DEPENDENT
+from manyway.methods.evidence.copies import distinct
+from manyway.methods.evidence.schedule import Parameters
+
+_N_BATCHES = 6  # more of them change the power by less than its standard error
+_EVERY = 3  # of so many classes one occurs in a batch
+_HELD_PART = 5  # of so many examples of a class one is held out
+# With more, some of them stand for all: a rehearsal must not take longer than labelling.
+_MOST_CLASSES = 100
+_MOST_OF_CLASS = 20
+_LOG_POWERS = (-2.5, 0.0, 51)  # the values that are tried: lowest, highest, number
+_SURE = 0.9  # answers above this probability are told
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Rehearsed:
+    """What was seen when examples were held out, one number per task [t] each."""
+
+    n_items: Tensor  # how many examples were held out, over all batches
+    right: Tensor  # the part of them that was labelled right
+    claimed: Tensor  # the mean probability of their labels
+    n_sure: Tensor  # how many had a label with a probability above 0.9
+    sure_right: Tensor  # the part of these that was labelled right
+    n_listed: Tensor  # how many classes were listed as present, over all batches
+    n_absent: Tensor  # how many of these did not occur
+    power: Tensor  # what final probabilities are raised to
+
+    @property
+    def told(self) -> dict[str, Tensor]:
+        """What is worth telling, by name."""
+        return {f"rehearsed_{one.name}": getattr(self, one.name) for one in fields(self)}
+
+
+# Labels rehearsed batches: what ``evidence`` does with the given parameters.
+Label = Callable[[Tasks, Parameters], Solution]
+
+
+def can_be_rehearsed(tasks: Tasks, parameters: Parameters) -> bool:
+    """Whether examples can be held out, and the batches that are labelled later have no part in it."""
+    if tasks.scores or tasks.class_table is not None or parameters.precision is not None:
+        return False
+    if parameters.scale in QUERY_DEPENDENT:
+        return False
+    return tasks.n_support > tasks.n_classes
+
+
+def rehearse_claims(tasks: Tasks, parameters: Parameters, label: Label) -> Rehearsed | None:
+    """Hold examples of each task out, label them, and see whether the claims are right.
+
+    Parameters
+    ----------
+    tasks : Tasks
+        Their queries are not used.
+    parameters : Parameters
+    label : callable
+        Labels batches.
+
+    Returns
+    -------
+    Rehearsed or None
+        None where nothing can be held out. One row serves all tasks that share their support.
+    """
+    if not can_be_rehearsed(tasks, parameters):
+        return None
+    # A rehearsed batch has no unknown item, and was made as the examples were.
+    plain = replace(parameters, open_set=False, adapt=False, rehearse=False)
+    n_supports = 1 if tasks.shared_support else len(tasks)
+    found = []
+    for number in range(n_supports):
+        one = _of_support(tasks[number : number + 1], plain, label)
+        if one is None:
+            return None
+        found.append(one)
+    names = [one.name for one in fields(Rehearsed)]
+    return Rehearsed(**{name: torch.cat([getattr(one, name) for one in found]) for name in names})
+
+
+def _of_support(task: Tasks, parameters: Parameters, label: Label) -> Rehearsed | None:
+    """That of one task."""
+    task = distinct(task, parameters.constants)
+    examples = _in_order(task.support[0], task.support_labels[0])
+    counts = torch.bincount(examples.labels)
+    mean_count = float(len(counts) / (1 / counts).sum())
+    n_held = max(1, int(mean_count) // _HELD_PART)
+    n_able = int((counts > n_held).sum())
+    if n_able < 2:
+        return None
+    rehearsal = rehearse(
+        examples.labels.cpu(),
+        n_batches=_N_BATCHES,
+        n_present=ceil(n_able / _EVERY),
+        n_held=n_held,
+    )
+    batches = rehearsal.tasks(task.support[0][examples.rows], task.base_mean)
+    assert batches.query_labels is not None
+    solution = label(batches, parameters)
+    return _compared(solution, batches.query_labels, mean_count, parameters)
+
+
+def _compared(
+    solution: Solution,
+    classes: Tensor,
+    mean_count: float,
+    parameters: Parameters,
+) -> Rehearsed:
+    """Answers for held-out examples, of known ``classes`` [t, q], and what they say about claims."""
+    probabilities = solution.probabilities
+    claims, labels = probabilities.max(-1)
+    right = labels == classes
+    sure = claims > _SURE
+    n_sure = sure.sum()
+    listed = _Listed.of(solution, classes)
+    power = _best_power(probabilities, classes, parameters.constants.rehearsed_sd)
+    numbers = {
+        "n_items": torch.tensor(classes.numel()),
+        "right": right.double().mean(),
+        "claimed": claims.double().mean(),
+        "n_sure": n_sure,
+        "sure_right": (right & sure).sum() / n_sure.clamp_min(1),
+        "n_listed": torch.tensor(listed.number),
+        "n_absent": torch.tensor(listed.absent),
+        "power": power ** (1 - 1 / mean_count),
+    }
+    return Rehearsed(**{name: number.view(1).to(claims) for name, number in numbers.items()})
+
+
+class _Listed(NamedTuple):
+    """The lists of present classes of some batches."""
+
+    number: int  # of classes that were listed
+    absent: int  # of these that did not occur
+
+    @staticmethod
+    def of(solution: Solution, classes: Tensor) -> _Listed:
+        number = 0
+        absent = 0
+        for listed, occurring in zip(solution.present(), classes.tolist(), strict=True):
+            number += len(listed)
+            absent += len(set(listed.tolist()) - set(occurring))
+        return _Listed(number=number, absent=absent)
+
+
+def _best_power(probabilities: Tensor, classes: Tensor, prior_sd: float) -> Tensor:
+    """g for probabilities [t, q, k] of items with known classes [t, q]."""
+    tiny = torch.finfo(torch.float64).tiny
+    logs = probabilities.double().clamp_min(tiny).log()
+    own = logs.gather(-1, classes.unsqueeze(-1)).squeeze(-1)
+    log_powers = torch.linspace(*_LOG_POWERS, dtype=logs.dtype, device=logs.device)
+    losses = []
+    for log_power in log_powers:
+        power = log_power.exp()
+        cross_entropy = (logs * power).logsumexp(-1) - own * power
+        losses.append(cross_entropy.sum() + 0.5 * (log_power / prior_sd).square())
+    return log_powers[torch.stack(losses).argmin()].exp()
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class _Examples:
+    """Some examples of a task, sorted by class; classes are numbered by their place."""
+
+    rows: Tensor  # [n] which examples of the task
+    labels: Tensor  # [n] from 0 to K' − 1
+
+
+def _in_order(features: Tensor, labels: Tensor) -> _Examples:
+    """The examples in an order that the order of rows and classes does not change.
+
+    Classes come by the distance of their means from the middle of all, and the examples of a class
+    by their distance from its mean. Of many classes, and of many examples of a class, some that are
+    evenly spaced in that order are taken.
+    """
+    rows = features.double()
+    counts = torch.bincount(labels)
+    sums = rows.new_zeros(len(counts), rows.shape[1]).index_add_(0, labels, rows)
+    means = sums / counts.unsqueeze(-1)
+    from_middle = (means - means.mean(0)).square().sum(-1)
+    from_mean = (rows - means[labels]).square().sum(-1)
+    place_of_class = from_middle.argsort(stable=True).argsort()
+    by_distance = from_mean.argsort(stable=True)
+    order = by_distance[place_of_class[labels[by_distance]].argsort(stable=True)]
+    classes = place_of_class[labels[order]]
+    sizes = torch.bincount(classes)
+    place_in_class = torch.arange(len(order), device=order.device) - (sizes.cumsum(0) - sizes)[classes]
+    kept_class = _evenly_spaced(torch.arange(len(sizes), device=order.device), len(sizes), _MOST_CLASSES)
+    kept = kept_class[classes] & _evenly_spaced(place_in_class, sizes[classes], _MOST_OF_CLASS)
+    renumbered = kept_class.cumsum(0) - 1
+    return _Examples(rows=order[kept], labels=renumbered[classes[kept]])
+
+
+def _evenly_spaced(places: Tensor, number: int | Tensor, most: int) -> Tensor:
+    """[n] which of the places are kept, if at most so many of a ``number`` of places are.
+
+    >>> _evenly_spaced(torch.arange(5), 5, 2).tolist()
+    [True, False, False, True, False]
+    """
+    number = torch.as_tensor(number, device=places.device)
+
+    def kept_before(place: Tensor) -> Tensor:
+        return (place * most).div(number, rounding_mode="floor")
+
+    return kept_before(places) > kept_before(places - 1)
