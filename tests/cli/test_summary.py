@@ -61,3 +61,35 @@ def test_every_class_of_the_list_is_named(capsys):
     classes += [ClassSummary(name, 1, 0.1, 0.9, 0.99, "present") for name in ("heron", "crane\n3 classes are present")]
     print_summary(Summary(137, 40, tuple(classes), 0.9, 0, n_present=(2, 9)))
     assert "… and 2 more, of which present █: heron, crane\\n3 classes are present." in capsys.readouterr().out
+
+
+REHEARSED = {
+    "rehearsed_n_items": 120.0,
+    "rehearsed_right": 0.8,
+    "rehearsed_claimed": 0.9,
+    "rehearsed_n_sure": 60.0,
+    "rehearsed_sure_right": 0.96,
+    "rehearsed_n_listed": 84.0,
+    "rehearsed_n_absent": 2.0,
+    "rehearsed_power": 1.0,
+}
+
+
+def said_of(capsys, **more):
+    present = (ClassSummary("fish", 9, 0.1, 0.9, 0.99, "present"),)
+    print_summary(Summary(54, 40, present, 0.9, 0, n_present=(1, 1), **more))
+    return " ".join(capsys.readouterr().out.split())
+
+
+def test_what_was_rehearsed_is_said(capsys):
+    said = said_of(capsys, learned=REHEARSED)
+    assert "Rehearsed on 120 of your examples: 80% were right, and 96% of the labels above 0.9." in said
+    assert "1 class is present █ (when your examples were rehearsed, 2 of 84 were absent)." in said
+    lowered = said_of(capsys, learned=REHEARSED | {"rehearsed_power": 0.6, "rehearsed_n_sure": 3.0})
+    assert "80% were right; probabilities were lowered, because they claimed more." in lowered
+
+
+def test_nothing_is_promised_that_was_not_measured(capsys):
+    assert "1 class is present █." in said_of(capsys)
+    one_example = said_of(capsys, one_example=True)
+    assert "present █ (one example per class cannot tell which classes are here; two would)." in one_example

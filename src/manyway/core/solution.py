@@ -401,7 +401,7 @@ class Solution:
     @cached_property
     def _ends(self) -> Tensor:
         return occurring.number_of(
-            self.presence, self.independent_presence, self.tallied, self.copies, self.counting
+            self.presence, self.independent_presence, self.tallied, self.copies
         )
 
     @property
