@@ -179,9 +179,16 @@ class Inference:
         if "rehearsed_power" not in learned:
             return None
         seen = {name: learned[f"rehearsed_{name}"][0].item() for name in RehearsedClaims._fields}
-        for name in ("n_items", "n_sure", "n_listed", "n_absent"):
-            seen[name] = int(seen[name])
-        return RehearsedClaims(**seen)
+        return RehearsedClaims(
+            n_items=int(seen["n_items"]),
+            right=seen["right"],
+            claimed=seen["claimed"],
+            n_sure=int(seen["n_sure"]),
+            sure_right=seen["sure_right"],
+            n_listed=int(seen["n_listed"]),
+            n_absent=int(seen["n_absent"]),
+            power=seen["power"],
+        )
 
     @property
     def n_unseen(self) -> float:
