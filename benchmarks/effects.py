@@ -43,7 +43,6 @@ OTHER: Mapping[str, tuple[Any, Any]] = {
     "none_unknown": (0.5, 0.99),
     "scores_sure": (0.35, 0.9),
     "scores_background": (0.75, 0.95),
-    "evenness": ((0.1, 0.4, 1.7), (1.7, 7.2, 30.0)),
 }
 
 
@@ -162,7 +161,7 @@ def by_itself(tasks: Tasks) -> Tasks:
 
 
 UNKNOWN = {"n_query": 50, "n_unknown": 25}
-COUNTED = "presence|list_|evenness|fewer|more|shares"
+COUNTED = "presence|list_|shares"
 SEARCHED = "anneal|n_alphas|least_(total_)?alpha|most_alpha|shared_error|most_groups"
 SCALED = "few_columns|flattest|metric|precision_prior|doubtful"
 JUDGED = "unknown|none_|odd|one_shot_(within|noise)"
@@ -173,6 +172,7 @@ SITUATIONS: Mapping[str, tuple[str, Situation]] = {
     "5 shots, 2 classes": (f"{SEARCHED}|{COUNTED}", Situation({"k_eff": 2})),
     "5 shots, 5 classes": (f"precision_prior|metric|flattest|few_columns|anneal|{COUNTED}", Situation({})),
     "5 shots, 20 classes": (f"{SEARCHED}|{COUNTED}", Situation({"k_eff": 20})),
+    "3 shots, rehearsed": ("rehearsed", Situation({"shots": 3}, {"rehearse": True})),
     "20 shots, 5 classes": ("metric|precision_prior", Situation({"shots": 20})),
     "eight columns, one shot": (
         "one_shot|few_columns",

@@ -33,6 +33,7 @@ DOUBLED = {
     f"{EVIDENCE}.review": {"_MOST_PAIRS": 1 << 26, "_SHORTEST": 2e-30},
     f"{EVIDENCE}.streams": {"MOST_ITEMS": 2048},
     f"{EVIDENCE}.copies": {"_MOST_COMPARED": 4096, "_MOST_PAIRS": 1 << 26},
+    f"{EVIDENCE}.rehearse": {"_LOG_POWERS": (-5.0, 0.0, 201)},
     f"{EVIDENCE}.confidence": {"_LOG_POWERS": (-3.0, 1.5, 181), "_FEWEST": 2e-9},
     f"{EVIDENCE}.judge": {
         "_PROPORTIONS": 80, "MOST_JUDGED": 4096, "_LEAST_JUDGED": 512, "_NO_DISTANCE": 2e-30, "_LEAST_WIDER": 2e-3,
@@ -48,7 +49,5 @@ DOUBLED = {
     f"{SCORES}.solver": {"_MOST_ITEMS": 1024, "_LEAST_ITEMS": 256, "_POSSIBLE": -80.0},
     f"{SCORES}.several": {"_EM_STEPS": 120},
     f"{EVIDENCE}.prior": {"SURE": 1 - 2e-6, "_NODES": 512, "_BEFORE_THE_LAST": 2e-3},
-    "manyway.core.presence": {
-        "_CERTAIN": 2e-6, "_LEAST_OTHERS": 0.1, "_NOTHING": 0.2, "_ROUNDS": 4,
-    },
+    "manyway.core.presence": {"_CERTAIN": 2e-6, "_NOTHING": 0.2},
 }  # fmt: skip

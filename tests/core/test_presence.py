@@ -178,17 +178,15 @@ def test_at_most_the_error_rate_of_the_listed_letters_is_absent():
     assert sum(found) / 30 > 0.75
 
 
-def test_where_items_may_be_unknown_several_items_say_more_than_the_surest_and_one_says_less():
-    """The surest item of each class is doubtful because a third of all may be unknown."""
+def test_the_more_items_may_be_unknown_the_less_a_class_is_believed_and_small_classes_least():
     surest, masses = torch.tensor([[0.9, 0.9, 0.0]]), torch.tensor([[20.0, 0.9, 0.0]])
     independent = torch.tensor([[1 - 1e-6, 0.9, 0.0]])
-    closed, judged = (
-        presence_of(independent, Tally(surest, masses, SURE, torch.full((1, 3), n)), ONCE, Counting())[0]
-        for n in (0.0, 10.0)
+    none, some, many = (
+        torch.logit(presence_of(independent, Tally(surest, masses, SURE, torch.full((1, 3), n)), ONCE, Counting())[0])
+        for n in (0.0, 10.0, 40.0)
     )
-    assert judged[0] > closed[0] + 0.02
-    assert judged[1] < closed[1]
-    assert judged[2] < 1e-3
+    assert none[0] > some[0] > many[0]
+    assert none[1] - some[1] > 2 * (none[0] - some[0])
 
 
 def test_answers_with_unknown_items_are_counted_with_their_number():
