@@ -164,16 +164,16 @@ def by_itself(tasks: Tasks) -> Tasks:
 UNKNOWN = {"n_query": 50, "n_unknown": 25}
 COUNTED = "presence|list_|evenness|fewer|more|shares"
 SEARCHED = "anneal|n_alphas|least_(total_)?alpha|most_alpha|shared_error|most_groups"
-SCALED = "few_columns|flattest|metric|precision_prior|doubtful"
+SCALED = "few_columns|flattest|metric|doubtful"
 JUDGED = "unknown|none_|odd|one_shot_(within|noise)"
 # What is tried, and a pattern of the constants that matter there.
 SITUATIONS: Mapping[str, tuple[str, Situation]] = {
     "one shot, 2 classes": (f"one_shot|{SEARCHED}", Situation({"shots": 1, "k_eff": 2})),
     "one shot, 20 classes": ("one_shot", Situation({"shots": 1, "k_eff": 20})),
     "5 shots, 2 classes": (f"{SEARCHED}|{COUNTED}", Situation({"k_eff": 2})),
-    "5 shots, 5 classes": (f"precision_prior|metric|flattest|few_columns|anneal|{COUNTED}", Situation({})),
+    "5 shots, 5 classes": (f"metric|flattest|few_columns|anneal|{COUNTED}", Situation({})),
     "5 shots, 20 classes": (f"{SEARCHED}|{COUNTED}", Situation({"k_eff": 20})),
-    "20 shots, 5 classes": ("metric|precision_prior", Situation({"shots": 20})),
+    "20 shots, 5 classes": ("metric", Situation({"shots": 20})),
     "eight columns, one shot": (
         "one_shot|few_columns",
         Situation({"shots": 1, "n_ways": 10, "k_eff": 3}, features=few_columns),
@@ -181,7 +181,7 @@ SITUATIONS: Mapping[str, tuple[str, Situation]] = {
     "eight columns, 3 shots": (SCALED, Situation({"shots": 3, "n_ways": 10, "k_eff": 3}, features=few_columns)),
     "eight columns, 20 shots": (SCALED, Situation({"shots": 20, "n_ways": 10, "k_eff": 3}, features=few_columns)),
     "weak features": ("metric|flattest", Situation({"shots": 2, "k_eff": 3}, features=noisy)),
-    "1 to 10 shots": ("class_limit|many_features", Situation({"shots": 10}, asked=unequal)),
+    "1 to 10 shots": ("class_limit|few_columns", Situation({"shots": 10}, asked=unequal)),
     "unknown queries, one shot": (
         JUDGED,
         Situation({"shots": 1, **UNKNOWN, "unknown_classes": 3}, {"open_set": True}),

@@ -162,7 +162,7 @@ class Calibration:
         samples. Distances to the others stay as steep, so that τ is divided by the largest factor.
         With many features an error makes all distances longer by that variance. With few it is as
         likely to make a prototype attractive: of the differences between classes the part
-        d/(d + 64) is taken into account.
+        d/(d + N₀²) is taken into account, with N₀ = ``few_columns``.
         """
         n_classes = self.counts.shape[1]
         if n_classes < 2:
@@ -182,7 +182,7 @@ class Calibration:
         factors = (ratio / (ratio + errors)).clamp_min(_LEAST_TRUST)
         worth = self.counts / factors
         n_features = self.offsets.shape[-1]
-        share = n_features / (n_features + constants.many_features)
+        share = n_features / (n_features + constants.few_columns**2)
         worth = 1 / torch.lerp(1 / worth.amax(-1, keepdim=True), 1 / worth, share)
         offsets = self.offsets * factors.unsqueeze(-1)
         return replace(

@@ -90,7 +90,6 @@ class LeftOut:
     counts: Tensor  # [t, k]
     scatter: Tensor  # [t] S
     usual: Tensor  # [t] the usual precision
-    prior_sd: float
     own_counts: Tensor  # [t, n] the number of samples of their class
     # [t, n] their weights; 0 for the only sample of a class, which has no prototype without it
     usable: Tensor
@@ -123,7 +122,6 @@ class LeftOut:
             counts=counts,
             scatter=scatter,
             usual=usual,
-            prior_sd=constants.precision_prior_sd,
             own_counts=own_counts,
             usable=usable,
         )
@@ -194,7 +192,7 @@ class LeftOut:
             start=start,
             centre=self.usual,
         )
-        return left_out_kernel.fit(inner, self.labels, given, steps, 1 / self.prior_sd**2)
+        return left_out_kernel.fit(inner, self.labels, given, steps)
 
     def _losses(self, distances: Tensor, own: Tensor, precision: Tensor) -> Tensor:
         """[t, n] weighted cross-entropies ln(1 + eˣ), with x = ln Σ_{k ≠ own} e^{s_k} − s_own.
@@ -303,9 +301,11 @@ class LeftOut:
         return inner.products.shape[-1] <= left_out_kernel.MAX_CLASSES
 
     def _fit(self, distances: Tensor, own: Tensor, start: Tensor, steps: int) -> Tensor:
-        """[t] the most probable precision, by Newton steps on ln τ."""
+        """[t] the most probable precision, by Newton steps on ln τ.
+
+        Its prior is ln τ ~ Normal(ln usual, 1). A few dozen left-out samples outweigh it.
+        """
         usable = self.usable
-        prior_variance = self.prior_sd**2
         centre = self.usual.log()
         log_precision = start.log()
         for _ in range(steps):
@@ -317,8 +317,7 @@ class LeftOut:
             slope = (half * (own - mean) * usable).sum(-1)
             curvature = (half.square() * variance.clamp_min(0) * usable).sum(-1)
             curvature = curvature + slope.clamp_min(0)
-            off_centre = (log_precision - centre) / prior_variance
-            step = (slope + off_centre) / (curvature + 1 / prior_variance)
+            step = (slope + log_precision - centre) / (curvature + 1)
             log_precision = log_precision - step.clamp(-1, 1)
         return log_precision.exp()
 

@@ -26,7 +26,7 @@ occur; the excess is that over the prototype of this class). An unknown query al
 classes more often: its nearest class exceeds the second by a small margin g in log-likelihood. The
 log-odds of a query are
 
-    λ = a (r_alone + r_around + min(1, D/σ(1, n)) ln((e⁻ᵍ + ε)/2ε)) + a' r_class.
+    λ = a (r_alone + r_around + min(1, D/σ(1, n)) ln((e⁻ᵍ + ε)/2ε) + ½ r_class).
 
 The wider a group is, the less of it is about the query. With e⁻ᵍ = ε the margin says nothing: a
 member of a class may have any margin, and ε says how often. Where classes hardly differ, margins
@@ -197,8 +197,8 @@ def unknown_posterior(
     between = (margin.exp() + schedule.odd_members).log()
     if not one_shot:
         between = scales.distinct * (between - log(2 * schedule.odd_members))
-    near, wide = schedule.unknown_weights
-    log_odds = near * (tests.alone + tests.neighbours + between) + wide * tests.of_class
+    together = tests.alone + tests.neighbours + between + 0.5 * tests.of_class
+    log_odds = schedule.unknown_weight * together
     sizes = around.sizes
     integrated = _integrate(
         log_odds,

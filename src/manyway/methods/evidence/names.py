@@ -291,7 +291,8 @@ def _worth(
 ) -> Tensor:
     """[t] how many examples a name is worth.
 
-    It is half of S/E, where E is its mean squared error as a prototype.
+    It is half of S/E, where E is its mean squared error as a prototype. Half, because the errors of
+    names lie between similar classes more often than those of examples.
 
     With S the pooled scatter Σ ‖x − x̄_k‖² / (n − K') over the K' classes that have examples,
 
@@ -308,6 +309,6 @@ def _worth(
     scatter = total.clamp_min(0) / freedom.clamp_min(1)
     apart = (means - vectors).square().sum(-1) - scatter.unsqueeze(-1) / counts.clamp_min(1)
     error = (apart * some).sum(-1) / some.sum(-1)
-    worth = schedule.name_discount * scatter / error.clamp_min(torch.finfo(error.dtype).tiny)
+    worth = 0.5 * scatter / error.clamp_min(torch.finfo(error.dtype).tiny)
     worth = worth.clamp(1 / schedule.most_name_worth, schedule.most_name_worth)
     return torch.where((freedom > 0) & (scatter > 0), worth, torch.ones_like(worth))

@@ -53,9 +53,6 @@ class Schedule(ScoreConstants, Counting, Constants):
     # A name counts as many examples as its error says, at most this number and at least one divided
     # by it: beyond that the estimate of the number is mostly its own error.
     most_name_worth: float = 8.0
-    # The errors of names lie between similar classes more often than those of examples, so that
-    # they count this much less.
-    name_discount: float = 0.5
     # A name without examples, where other classes have some, counts this many times its worth.
     # Squared distances to a prototype are shortened by its expected error, which the discount makes
     # too large: such a class would take the queries of the others. The value was chosen on one half
@@ -95,9 +92,10 @@ class Schedule(ScoreConstants, Counting, Constants):
     near_copy: float = 0.05
 
     # --- Unknown queries: see `judge`; values chosen on the validation halves of four sets ---
-    # a and a' of the log-odds: a logistic regression of the truth has them 0.2 to 0.9 and 0.1 to 1.
-    # The terms share errors, so that their sum counts less.
-    unknown_weights: tuple[float, float] = (0.6, 0.3)
+    # a of the log-odds: a logistic regression of the truth has a from 0.2 to 0.9, and from 0.1 to 1
+    # for the assigned class, which counts half as much. The terms share errors, so that their sum
+    # counts less.
+    unknown_weight: float = 0.6
     # s: by how much the excess of unknown queries varies, relative to its mean.
     unknown_spread: float = 0.4
     # ε: the probability that a query of a class looks as if it were unknown. It limits what a
