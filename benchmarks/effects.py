@@ -163,7 +163,7 @@ def by_itself(tasks: Tasks) -> Tasks:
 
 UNKNOWN = {"n_query": 50, "n_unknown": 25}
 COUNTED = "presence|list_|evenness|fewer|more|shares"
-SEARCHED = "anneal|n_alphas|least_(total_)?alpha|most_alpha|shared_error|most_groups"
+SEARCHED = "anneal|shared_error|most_groups"
 SCALED = "few_columns|flattest|metric|doubtful"
 JUDGED = "unknown|none_|odd|one_shot_(within|noise)"
 # What is tried, and a pattern of the constants that matter there.

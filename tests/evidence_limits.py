@@ -41,7 +41,7 @@ DOUBLED = {
     f"{EVIDENCE}.queries": {"_LEAST_COUNTED": 2e-3, "_MOST_QUERIES": 1024, "EXCLUDED": -2e30},
     f"{SCORES}.kinds": {"_LEAST_MISSING": 2e-3, "_SLACK": 0.04, "_LARGEST_SIGMOID": 0.9998},
     f"{SCORES}.calibrate": {"_EM_STEPS": 100, "_BISECTIONS": 48, "_STEEPEST": 12.0},
-    f"{SCORES}.search": {"_N_ALPHAS": 48, "_AHEAD": 2000},
+    f"{SCORES}.search": {"_AHEAD": 2000},
     f"{SCORES}.items": {"_MATTERS": 2e-6, "_EXCLUDED": -2e30},
     f"{SCORES}.review": {"_MOST_PAIRS": 1 << 26},
     f"{SCORES}.unknown": {"_EM_STEPS": 200, "_LEAST": 2e-9},

@@ -16,7 +16,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
 from functools import cached_property
-from math import log10
 from typing import Any, Literal, get_type_hints
 
 import torch
@@ -26,7 +25,7 @@ from manyway.core import Counting, effective_number
 from manyway.errors import InputError, nearest
 from manyway.methods._table.checks import check_params
 from manyway.methods.calibration.constants import Constants
-from manyway.methods.evidence.prior import Concentrations
+from manyway.methods.evidence.prior import Concentrations, grid_of_alphas
 from manyway.methods.scores.constants import ScoreConstants
 
 # The highest values of constants that have one.
@@ -65,12 +64,6 @@ class Schedule(ScoreConstants, Counting, Constants):
     anneal_from: float = 0.35
     # Number of updates in which the sharpness rises to 1.
     anneal_steps: int = 15
-    # The values of α that are tried: so many, from the lower of these two (the second is for αK) to
-    # the third. They reach from almost one class per task to equal proportions of all classes.
-    n_alphas: int = 24
-    least_alpha: float = 1e-3
-    least_total_alpha: float = 0.1
-    most_alpha: float = 100.0
 
     # --- Post-processing of groups: the queries assigned to one class ---
     # The queries of a group share the error of their prototype, so they are not independent. Their
@@ -123,15 +116,6 @@ class Schedule(ScoreConstants, Counting, Constants):
     # The part of the doubt about a query that an answer to another one like it removes, if it is
     # the first.
     repaired: float = 0.3
-
-    def alphas(self, n_classes: int) -> Tensor:
-        """[g] the values of α that are tried, evenly spaced in ln α.
-
-        The least is the lower of ``least_alpha`` and ``least_total_alpha``/K: with very many
-        classes, αK must stay small for few of them to be probable.
-        """
-        least = log10(min(self.least_alpha, self.least_total_alpha / n_classes))
-        return torch.logspace(least, log10(self.most_alpha), self.n_alphas, dtype=torch.float64)
 
     @property
     def annealing(self) -> list[float]:
@@ -219,8 +203,6 @@ class Parameters:
         float64.
         """
         n_classes = counts.shape[1]
-        grid = self.constants.alphas(n_classes)
-        if self.concentration is not None:
-            grid = torch.tensor([self.concentration], dtype=torch.float64)
+        grid = grid_of_alphas(n_query, n_classes, self.concentration)
         dtype = torch.float64 if double else counts.dtype
         return Concentrations.of(grid, n_query, n_classes, dtype, counts.device, weighted=weighted)
