@@ -3,6 +3,10 @@
 from dataclasses import dataclass
 
 
+# No mean probability is taken for surer than this: a classifier may say 0 and 1 of everything.
+SUREST = 1e-3
+
+
 @dataclass(frozen=True, kw_only=True)
 class ScoreConstants:
     """Chosen on one half of the classes of 15 classifiers: lid.176, and classifiers of CLINC150, CUB-200, CIFAR-100.
