@@ -63,8 +63,8 @@ _LEAST_SCATTER = 1e-6  # S, as a part of the variance
 _LEAST_TRUST = 0.005  # a factor could be 0; half and twice of it change no label
 _FARTHEST = 1e12  # squared lengths of prototypes, in units of S: examples may all be copies
 _LEAST_FREEDOM = 4  # of the variances of features
-# The values of γ that are tried besides 1, about equally spaced in ln(γ/(1 − γ)).
-_SHRINKAGES = (0.95, 0.85, 0.6, 0.3, 0.1, 0.03, 0.01)
+# The values of γ that are tried besides 1: γ/(1 − γ) is 16, 4, 1, … down to 4⁻⁴.
+_SHRINKAGES = tuple(1 / (1 + 2.0 ** (2 * step)) for step in range(-2, 5))
 _EXACT_FEATURES = 64  # with more, a GPU may round products: the errors of many distances cancel
 # Two values of γ that differ by rounding alone are equally good, whatever the unit of the features.
 _LESS = 1 - 1e-5

@@ -41,7 +41,7 @@ from manyway.methods.calibration.metric import rows_of
 
 _FOLDS = 5
 _TRIED = 2  # folds; more would cost more than they tell
-_STOPS = (2, 4, 8)  # the numbers of steps that are tried; more change nothing
+_MOST_STEPS = 8  # every number of steps up to this is tried; more change nothing
 # To find how steep the objective is at most; accelerated steps may be a third too long.
 _POWER_STEPS = 3
 _MOST_LEVERAGE = 0.9
@@ -195,10 +195,10 @@ class _Regression:
         folds = ranks_of(self.labels, self.examples) % _FOLDS
         gains = [self._gains(self.weights * (folds == fold)) for fold in range(_TRIED)]
         gain, best = torch.stack(gains).sum(0).max(0)
-        return _Stop(gain=gain, n_steps=torch.tensor(_STOPS, device=best.device)[best])
+        return _Stop(gain=gain, n_steps=best + 1)
 
     def _gains(self, without: Tensor) -> Tensor:
-        """[n, t] the gain of each number of steps, without samples that count so much [t, s]."""
+        """[n, t] the gain of each number of steps, from 1 on, without samples that count so much [t, s]."""
         missing, which = without.topk(int((without > 0).sum(-1).max()), 1)
         own = rows_of(self.member, which) * missing.gt(0).unsqueeze(-1)
         counts = self.examples - own.sum(1)
@@ -207,11 +207,11 @@ class _Regression:
         given = _Samples(means=means, counts=counts, weights=self.weights - without)
         biases = self._biases(given)
         rows = rows_of(self.rows, which)
-        logs = []
-        for number, prototypes in enumerate(self.path(given, _STOPS[-1])):
-            if number in (0, *_STOPS):
-                logs.append(_scores(rows, prototypes, biases, self.tau).log_softmax(-1))
-        gains = [((one - logs[0]) * own).sum(-1) * missing for one in logs[1:]]
+        logs = [
+            (_scores(rows, prototypes, biases, self.tau).log_softmax(-1) * own).sum(-1)
+            for prototypes in self.path(given, _MOST_STEPS)
+        ]
+        gains = [(one - logs[0]) * missing for one in logs[1:]]
         return torch.stack(gains).sum(-1)
 
     def _biases(self, given: _Samples) -> Tensor:
