@@ -40,7 +40,6 @@ HEADER = "constant | value | changed to | most in | labels | accuracy | calibrat
 OTHER: Mapping[str, tuple[Any, Any]] = {
     "presence_believed": (0.4, 1.0),
     "anneal_from": (0.2, 0.7),
-    "none_unknown": (0.5, 0.99),
     "scores_sure": (0.35, 0.9),
     "scores_background": (0.75, 0.95),
     "evenness": ((0.1, 0.4, 1.7), (1.7, 7.2, 30.0)),
@@ -165,7 +164,7 @@ UNKNOWN = {"n_query": 50, "n_unknown": 25}
 COUNTED = "presence|list_|evenness|fewer|more|shares"
 SEARCHED = "anneal|shared_error|most_groups"
 SCALED = "few_columns|flattest|metric|doubtful"
-JUDGED = "unknown|none_|odd|one_shot_(within|noise)"
+JUDGED = "unknown|improbable|one_shot_(within|noise)"
 # What is tried, and a pattern of the constants that matter there.
 SITUATIONS: Mapping[str, tuple[str, Situation]] = {
     "one shot, 2 classes": (f"one_shot|{SEARCHED}", Situation({"shots": 1, "k_eff": 2})),
@@ -194,8 +193,8 @@ SITUATIONS: Mapping[str, tuple[str, Situation]] = {
         "name|most_name",
         Situation({"shots": 2}, features=named, asked=half_without_examples),
     ),
-    "shifted queries": ("shift", Situation({}, asked=shifted)),
-    "stream": ("doubt", Situation({"n_query": 15, "n_batches": 6, "gamma": 0.5}, {"carry": True})),
+    "shifted queries": ("improbable", Situation({}, asked=shifted)),
+    "stream": ("improbable", Situation({"n_query": 15, "n_batches": 6, "gamma": 0.5}, {"carry": True})),
     "scores": ("scores", Situation({}, asked=scored)),
     "scores, 20 classes": ("scores", Situation({"k_eff": 20}, asked=scored)),
     "lists of five, 20 classes": ("scores", Situation({"k_eff": 20}, asked=lists)),
@@ -206,7 +205,7 @@ SITUATIONS: Mapping[str, tuple[str, Situation]] = {
     "scores and a list": ("scores", Situation({"k_eff": 20}, asked=with_list)),
     "several classes per item": ("several", Situation({}, asked=by_itself)),
     "three copies of each": ("near_copy|copies", Situation({"n_query": 25}, drawn=copied)),
-    "a review": ("steep|repaired", Situation({"shots": 2, "k_eff": 10}, review=True)),
+    "a review": ("shared_error", Situation({"shots": 2, "k_eff": 10}, review=True)),
 }
 
 

@@ -187,7 +187,7 @@ def test_large_batches_do_not_turn_slightly_odd_queries_into_unknown_ones():
 def test_without_evidence_the_probability_is_that_of_the_prior():
     schedule, none = Schedule(), torch.zeros(1, 4, dtype=torch.float64)
     unknown = integrated(none)
-    expected = (1 - schedule.none_unknown) / 3  # if any is unknown, a third is
+    expected = schedule.improbable / 3  # if any is unknown, a third is
     torch.testing.assert_close(unknown, torch.full_like(unknown, expected), atol=2e-3, rtol=0)
 
 

@@ -29,7 +29,7 @@ from manyway.methods.evidence.prior import Concentrations, grid_of_alphas
 from manyway.methods.scores.constants import ScoreConstants
 
 # The highest values of constants that have one.
-_AT_MOST = {"anneal_from": 1, "none_unknown": 0.999}
+_AT_MOST = {"anneal_from": 1, "improbable": 0.5}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -44,9 +44,6 @@ class Schedule(ScoreConstants, Counting, Constants):
     # queries decide; see `powers`. Second: the standard deviation of its logarithm.
     one_shot_power: float = 0.75
     one_shot_power_sd: float = 0.2
-    # ln of the usual power of queries without partners: a + b ln c for the mean probability c of
-    # their labels, between the last two values. Chosen on one half of the classes of five sets.
-    one_shot_alone: tuple[float, float, float, float] = (0.4, 0.8, -0.35, 0.1)
 
     # --- Known labels and names of classes ---
     # A name counts as many examples as its error says, at most this number and at least one divided
@@ -75,9 +72,15 @@ class Schedule(ScoreConstants, Counting, Constants):
     # can have fragments.
     most_groups_with_fragments: float = 6.0
 
-    # ε: the probability that the queries of a batch differ from the examples, all in the same way;
-    # see `adapt`.
-    shift_prior: float = 0.05
+    # ε: what is unusual has this probability before a batch is seen: that its queries differ from
+    # the examples, all in the same way (see `adapt`), and that some of them are unknown (see
+    # `judge`). It is low, because all queries share errors of the scales, which a sum of log-odds
+    # does not know. Half of it is the probability that a query of a class looks as if it were
+    # unknown: it limits what a single query can say, and groups of unknown queries that are less
+    # alike than this, on average, are two. And a batch of a stream is labelled alone unless it
+    # begins a run with less than this probability: joining a run of other classes costs more than
+    # leaving a run of the same classes out, and where few classes occur the evidence is clear.
+    improbable: float = 0.05
 
     # Two queries are near-copies where their squared distance is below this part of that of two
     # samples of a class. Its root is 0.22: of a burst of pictures that differ by a few pixels,
@@ -91,31 +94,10 @@ class Schedule(ScoreConstants, Counting, Constants):
     unknown_weight: float = 0.6
     # s: by how much the excess of unknown queries varies, relative to its mean.
     unknown_spread: float = 0.4
-    # ε: the probability that a query of a class looks as if it were unknown. It limits what a
-    # single query can say, and groups of unknown queries that are less alike than this, on average,
-    # are two.
-    odd_members: float = 0.024
-    # π: the prior probability that no query is unknown. It is high, because all queries share
-    # errors of the scales, which the sum of their log-odds does not know.
-    none_unknown: float = 0.93
     # With one example per class: 2S relative to the distance between neighbouring classes. 0.64 to
     # 0.94 on five sets; a value at the upper end, because with a lower one batches without unknown
     # queries would seem to have some.
     one_shot_within: float = 0.9
-
-    # --- Streams of batches ---
-    # A batch is labelled alone unless it begins a run with less than this probability. Joining a
-    # run of other classes costs more than leaving a run of the same classes out, and where few
-    # classes occur the evidence is clear.
-    doubt: float = 0.05
-
-    # --- Questions to a person: see `review` ---
-    # Two samples of a class have the squared distance 2S on average; at that distance two queries
-    # count as half alike. The logit of that falls with this slope per 2S.
-    steepness: float = 4.0
-    # The part of the doubt about a query that an answer to another one like it removes, if it is
-    # the first.
-    repaired: float = 0.3
 
     @property
     def annealing(self) -> list[float]:
