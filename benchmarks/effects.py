@@ -163,23 +163,23 @@ def by_itself(tasks: Tasks) -> Tasks:
 UNKNOWN = {"n_query": 50, "n_unknown": 25}
 COUNTED = "presence|list_|evenness|fewer|more|shares"
 SEARCHED = "anneal|shared_error|most_groups"
-SCALED = "few_columns|flattest|metric|doubtful"
+SCALED = "few_columns|doubtful"
 JUDGED = "unknown|improbable|one_shot_(within|noise)"
 # What is tried, and a pattern of the constants that matter there.
 SITUATIONS: Mapping[str, tuple[str, Situation]] = {
     "one shot, 2 classes": (f"one_shot|{SEARCHED}", Situation({"shots": 1, "k_eff": 2})),
     "one shot, 20 classes": ("one_shot", Situation({"shots": 1, "k_eff": 20})),
     "5 shots, 2 classes": (f"{SEARCHED}|{COUNTED}", Situation({"k_eff": 2})),
-    "5 shots, 5 classes": (f"metric|flattest|few_columns|anneal|{COUNTED}", Situation({})),
+    "5 shots, 5 classes": (f"few_columns|anneal|{COUNTED}", Situation({})),
     "5 shots, 20 classes": (f"{SEARCHED}|{COUNTED}", Situation({"k_eff": 20})),
-    "20 shots, 5 classes": ("metric", Situation({"shots": 20})),
+    "20 shots, 5 classes": ("few_columns|doubtful", Situation({"shots": 20})),
     "eight columns, one shot": (
         "one_shot|few_columns",
         Situation({"shots": 1, "n_ways": 10, "k_eff": 3}, features=few_columns),
     ),
     "eight columns, 3 shots": (SCALED, Situation({"shots": 3, "n_ways": 10, "k_eff": 3}, features=few_columns)),
     "eight columns, 20 shots": (SCALED, Situation({"shots": 20, "n_ways": 10, "k_eff": 3}, features=few_columns)),
-    "weak features": ("metric|flattest", Situation({"shots": 2, "k_eff": 3}, features=noisy)),
+    "weak features": ("few_columns|shared_error", Situation({"shots": 2, "k_eff": 3}, features=noisy)),
     "1 to 10 shots": ("class_limit|few_columns", Situation({"shots": 10}, asked=unequal)),
     "unknown queries, one shot": (
         JUDGED,

@@ -11,9 +11,6 @@ class Constants:
     """What a distance means where the support cannot say it, and how its metric is chosen."""
 
     # --- The representation (see `representation`) ---
-    # p of columns as skewed as an exponential distribution: between the square root of counts and
-    # no power at all.
-    flattest_power: float = 0.625
     # N₀, the effective number of columns with which rows are shortened half-way to unit length.
     # With N₀² columns, errors of single prototypes are half averaged out: half of what they say
     # counts (see `Calibration.shrunk`, and `calibrate` of evidence for one example per class).
@@ -37,8 +34,5 @@ class Constants:
     doubtful_examples: float = 10.0
 
     # --- The metric ---
-    # With f degrees of freedom, γ below d/(d + 4f) has a price (see `calibration`). As a strict
-    # limit it costs 12 points on five correlated measurements with two examples per class.
-    metric_freedom: float = 4.0
     # The n samples of a class count as n/(1 + n/8) where classes have different numbers of samples.
     class_limit: float = 8.0
