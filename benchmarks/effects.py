@@ -42,7 +42,6 @@ OTHER: Mapping[str, tuple[Any, Any]] = {
     "anneal_from": (0.2, 0.7),
     "scores_sure": (0.35, 0.9),
     "scores_background": (0.75, 0.95),
-    "evenness": ((0.1, 0.4, 1.7), (1.7, 7.2, 30.0)),
 }
 
 
@@ -161,7 +160,7 @@ def by_itself(tasks: Tasks) -> Tasks:
 
 
 UNKNOWN = {"n_query": 50, "n_unknown": 25}
-COUNTED = "presence|list_|evenness|fewer|more|shares"
+COUNTED = "presence|list_|more|shares"
 SEARCHED = "anneal|shared_error|most_groups"
 SCALED = "few_columns|doubtful"
 JUDGED = "unknown|improbable|one_shot_(within|noise)"

@@ -83,7 +83,7 @@ def test_a_solution_with_other_probabilities_keeps_what_the_method_found():
 
 
 def test_a_solution_with_other_probabilities_counts_classes_by_the_same_constants():
-    given = Counting(evenness=(0.1,))
+    given = Counting(presence_offset=-2.0)
     solution = solve("evidence", make_tasks(2)).changed(counting=given)
     other = solution.changed(probabilities=solution.probabilities.clone())
     assert other.counting is given

@@ -47,6 +47,7 @@ CHANGE_ANSWERS = {
     "methods.calibration.temperature_scaling": {"_SCALE_SD", "_BIAS_SD"},  # priors of label-shift
     "methods.calibration.tuning": {"_FOLDS", "_TRIED", "_MOST_STEPS", "_SHORTER_STEP"},  # with another ``likelihood``
     "methods.scores.constants": {"SUREST"},
+    "core.presence": {"_EVENNESS"},
     "methods.scores.several": {"_HAVING", "_NARROWEST", "_LEAST_PART", "_MOST_PART"},
 }
 

@@ -62,6 +62,8 @@ DEFAULT_RATE = 0.05  # of a list, where nothing is said
 _CERTAIN = 1e-6  # what is as certain as this stays as it is: a known label needs no other evidence
 _LEAST_OTHERS = 0.05  # R where no other class occurs: keeps the distribution of sizes proper
 _NOTHING = 0.1  # so much of a class is none
+# The values of β that are averaged over: from unequal to nearly equal sizes. More change nothing.
+_EVENNESS = (0.5**2, 1.0, 2.0**2)
 _ROUNDS = 2  # how often presence and sizes are brought into agreement; a third changes nothing
 
 
@@ -72,9 +74,6 @@ class Counting:
     The constants of this module, chosen on validation classes.
     """
 
-    # The values of β that are averaged over: from very unequal to equal sizes. More values change
-    # nothing.
-    evenness: tuple[float, ...] = (0.1, 0.4, 1.7, 7.2, 30.0)
     # How far log-odds are believed, what the size beside the largest group adds, and a constant. Of
     # 255 settings, two then list more absent classes than the error rate allows and chance
     # explains.
@@ -99,15 +98,11 @@ class Counting:
     # many are above 5 % as with the longest list that expects 5 % (18), and 49.7 instead of 47.2 %
     # of the classes are found.
     list_cost: float = 0.14
-    # a, b and c of the ends of the number, see `number_of`; a for unknown items (with the usual
-    # one, 32 % of the tasks of a validation setting lie below the interval instead of 17). Of some
-    # forty rules with one to seven constants this has the smallest width where as few settings on
-    # validation classes are below 90 %: 15.6 classes, and 17.3 with shared errors in log-odds and
-    # seven constants.
-    fewer: float = 1.0
+    # b and c of the ends of the number, see `number_of`. Of some forty rules with one to seven
+    # constants this has the smallest width where as few settings on validation classes are below
+    # 90 %: 15.6 classes, and 17.3 with shared errors in log-odds and seven constants.
     more: float = 0.85
     more_independent: float = 0.65
-    unknown_fewer: float = 2.0
     shares_power: float = 1.0  # proportions are the mean of probabilities to this power
 
 
@@ -214,7 +209,7 @@ def _by_size(
     odds = torch.minimum(odds, odds / of_each**constants.copies_power)
     after = before
     for _ in range(_ROUNDS):
-        shift = _size_evidence(sizes, total, after, constants.evenness).clamp_max(0)
+        shift = _size_evidence(sizes, total, after).clamp_max(0)
         after = torch.where(doubtful, torch.sigmoid(odds + shift), before)
     return after
 
@@ -266,15 +261,10 @@ def conditional_sizes(independent: Tensor, masses: Tensor, copies: Tensor) -> Te
     return (sizes / copies.double().unsqueeze(-1)).clamp_min(1)
 
 
-def _size_evidence(
-    sizes: Tensor,
-    total: Tensor,
-    presence: Tensor,
-    evenness: tuple[float, ...],
-) -> Tensor:
+def _size_evidence(sizes: Tensor, total: Tensor, presence: Tensor) -> Tensor:
     """[t, k] ln P(size | occurs) − ln P(size | fragment)."""
     n = torch.maximum(total, sizes.amax(-1, keepdim=True)) + _CERTAIN
-    beta = sizes.new_tensor(evenness).view(-1, 1, 1)
+    beta = sizes.new_tensor(_EVENNESS).view(-1, 1, 1)
     others = (presence.sum(-1, keepdim=True) - presence).clamp_min(_LEAST_OTHERS)
     rest = beta * others
     none = _log_beta(beta, n + rest) - _log_beta(beta, rest)
@@ -367,11 +357,12 @@ def number_of(
     of them. With the expected number E = Σ_k p_k, n items without copies, the effective number N
     and s = 1 + ln √(n/N), it is from
 
-        Σ_k p_k^(1 + a s)    to    E e^(b doubt + c beyond),    doubt = s Σ_k p_k (1 − p_k) / E,
-                                                                beyond = ln Σ_k independent_k / E.
+        Σ_k p_k^(1 + s)    to    E e^(b doubt + c beyond),    doubt = s Σ_k p_k (1 − p_k) / E,
+                                                              beyond = ln Σ_k independent_k / E.
 
-    Where items may be unknown, a is larger: whole groups may be. For the scores of a classifier it
-    is from Σ_k p_k² to Σ_k √p_k.
+    Where items may be unknown, whole groups may be: s counts twice in the lower end (else 32 % of
+    the tasks of a validation setting lie below it, instead of 17). For the scores of a classifier
+    it is from Σ_k p_k² to Σ_k √p_k.
     """
     p = presence.double()
     masses = found.masses.double()
@@ -381,7 +372,7 @@ def number_of(
     shared = 1 + (items / effective_number(masses)).clamp_min(1).sqrt().log()
     doubt = shared * (p * (1 - p)).sum(-1) / expected
     beyond = (independent.double().sum(-1) / expected).clamp_min(1).log()
-    fewer = torch.where(unknown > 0, constants.unknown_fewer, constants.fewer) * shared
+    fewer = torch.where(unknown > 0, 2 * shared, shared)
     more = constants.more_independent * beyond + constants.more * doubt
     least = (p ** (1 + fewer.unsqueeze(-1))).sum(-1)
     by_batch = torch.stack([least, expected * more.exp()], -1)
