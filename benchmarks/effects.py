@@ -209,9 +209,9 @@ SITUATIONS: Mapping[str, tuple[str, Situation]] = {
 
 
 def n_numbers() -> int:
-    """How many numbers the constants have; a tuple has several."""
+    """How many numbers the constants have; 0, 1, 2 and one half need no reason."""
     values = [getattr(Schedule(), name) for name in NAMES]
-    return sum(len(value) if isinstance(value, tuple) else 1 for value in values)
+    return sum(value not in (0, 1, 2, 0.5) for value in values)
 
 
 def changes(name: str) -> Iterator[Any]:
@@ -220,8 +220,6 @@ def changes(name: str) -> Iterator[Any]:
     for factor, other in zip((0.5, 2.0), OTHER.get(name, (None, None)), strict=True):
         if other is not None:
             yield other
-        elif isinstance(usual, tuple):
-            yield tuple(_times(one, factor) for one in usual)
         else:
             yield _times(usual, factor)
 
@@ -273,8 +271,7 @@ def table(rows: list[dict[str, Any]]) -> Iterator[list[object]]:
             if not here:
                 continue
             most = max(here, key=lambda row: max(row["labels"], *map(abs, row["by"])))
-            usual, changed = (", ".join(f"{one:g}" for one in (of if isinstance(of, tuple) else (of,)))
-                              for of in (getattr(Schedule(), name), value))  # fmt: skip
+            usual, changed = f"{getattr(Schedule(), name):g}", f"{value:g}"
             where = most["situation"] if max(most["labels"], *map(abs, most["by"])) > 0 else "nothing"
             yield [name, usual, changed, where, f"{most['labels']:.1f}", *(f"{by:+.1f}" for by in most["by"])]
 

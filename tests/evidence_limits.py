@@ -46,7 +46,7 @@ DOUBLED = {
     f"{SCORES}.review": {"_MOST_PAIRS": 1 << 26},
     f"{SCORES}.unknown": {"_EM_STEPS": 200, "_LEAST": 2e-9},
     f"{SCORES}.solver": {"_MOST_ITEMS": 1024, "_LEAST_ITEMS": 256, "_POSSIBLE": -80.0},
-    f"{SCORES}.several": {"_EM_STEPS": 120},
+    f"{SCORES}.several": {"_EM_STEPS": 120, "_LEAST_PART": 2e-6},
     f"{EVIDENCE}.prior": {"SURE": 1 - 2e-6, "_NODES": 512, "_BEFORE_THE_LAST": 2e-3},
     "manyway.core.presence": {
         "_CERTAIN": 2e-6, "_LEAST_OTHERS": 0.1, "_NOTHING": 0.2, "_ROUNDS": 4,

@@ -19,9 +19,6 @@ from manyway.methods.evidence.schedule import Schedule
 
 _MOST_COMPARED = 2048  # queries, or classes, that are compared at once
 _MOST_PAIRS = 1 << 25  # of examples that are compared: limits memory and time
-# The part c of the examples is dropped where chance gives copies to less than c to this power of
-# them.
-_CAUTION = 3
 # The difference of two numbers that are rounded to steps h has the variance h² divided by this.
 _ROUNDING = 6
 
@@ -58,7 +55,7 @@ def distinct(tasks: Tasks, schedule: Schedule) -> Tasks:
     A left-out example whose copy stays says that samples of a class hardly differ: answers would be
     too sure, and most queries would seem unknown. Columns are divided by their scale, the half with
     small ones by the middle scale. Different items may be equal, too, where columns have few
-    values: the part c of the examples is dropped only where chance gives copies to less than c³ of
+    values: the part c of the examples is dropped only where chance gives copies to less than c² of
     them, for chance is a guess, and few copies do little harm. The examples of several tasks stay,
     because they must be as many, and those of more classes or pairs than are soon compared.
     """
@@ -80,7 +77,7 @@ def distinct(tasks: Tasks, schedule: Schedule) -> Tasks:
     dropped = 1 - len(kept) / len(labels)
     if not dropped:
         return tasks
-    if _chance(rows, pairs, near) * len(pairs) >= dropped**_CAUTION * len(labels):
+    if _chance(rows, pairs, near) * len(pairs) >= dropped**2 * len(labels):
         return tasks
     return tasks.with_rows(tasks.support[:, kept], tasks.query, support_labels=labels[None, kept])
 
