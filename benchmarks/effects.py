@@ -179,7 +179,7 @@ SITUATIONS: Mapping[str, tuple[str, Situation]] = {
     "eight columns, 3 shots": (SCALED, Situation({"shots": 3, "n_ways": 10, "k_eff": 3}, features=few_columns)),
     "eight columns, 20 shots": (SCALED, Situation({"shots": 20, "n_ways": 10, "k_eff": 3}, features=few_columns)),
     "weak features": ("few_columns|shared_error", Situation({"shots": 2, "k_eff": 3}, features=noisy)),
-    "1 to 10 shots": ("class_limit|few_columns", Situation({"shots": 10}, asked=unequal)),
+    "1 to 10 shots": ("few_columns", Situation({"shots": 10}, asked=unequal)),
     "unknown queries, one shot": (
         JUDGED,
         Situation({"shots": 1, **UNKNOWN, "unknown_classes": 3}, {"open_set": True}),

@@ -69,7 +69,7 @@ def test_more_steps_lower_the_cross_entropy_of_samples_that_are_left_out(monkeyp
     for steps in (0, 2, 8, 400):
         stop = _Stop(gain=torch.ones(2), n_steps=torch.full((2,), steps))
         monkeypatch.setattr(_Regression, "best_stop", lambda _, stop=stop: stop)
-        found = tuned(calibration, calibration.offsets, tasks, Schedule(), always=True) if steps else calibration
+        found = tuned(calibration, calibration.offsets, tasks, always=True) if steps else calibration
         v = found.offsets
         scores = rows @ v.mT - 0.5 * (v.square().sum(-1) + biases).unsqueeze(1)
         logs = (scores * calibration.precision.view(-1, 1, 1)).log_softmax(-1)

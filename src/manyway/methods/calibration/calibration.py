@@ -14,7 +14,7 @@ is K times the harmonic mean of the numbers of samples: many samples of one clas
 another. A lower τ loses labels: where 3 of 10 classes with two examples occur, up to 13 points.
 
 Classes may have any numbers of samples. What is averaged over samples is weighted, so that no class
-decides alone: the n samples of a class count as n/(1 + n/8) (``class_limit``).
+decides alone: the n samples of a class count as √n.
 ``Calibration.shrunk`` makes prototypes with large errors comparable with the others.
 """
 
@@ -397,7 +397,7 @@ def calibrated(
     if tasks.n_support == tasks.n_classes or not (metric or given is None):
         return plain
     labels = tasks.support_labels.gather(1, samples)
-    left_out = LeftOut.of(labels, counts, spreads.scatter, usual, constants)
+    left_out = LeftOut.of(labels, counts, spreads.scatter, usual)
     left_out = replace(left_out, given=given)
     residuals = differences(tasks, samples, prototypes, labels)
     with _rounding(residuals):
@@ -480,7 +480,7 @@ def _spreads(totals: Tensor, prototypes: Tensor, counts: Tensor, constants: Cons
     squares = prototypes.square().sum(-1)
     # Classes of many samples must not decide alone; where all have as many, all weights are the
     # same.
-    weights = 1 / (1 + (counts - 1) / constants.class_limit)
+    weights = counts.rsqrt()
     within = ((totals - squares * counts).clamp_min(0) * weights).sum(-1)
     freedom = ((counts - 1) * weights).sum(-1)
     mean = (column_sums(prototypes) / n_classes).unsqueeze(1)

@@ -32,7 +32,3 @@ class Constants:
     # The number of left-out samples with which final probabilities have the power ½ (see
     # `calibration`): from 76 tables of KEEL and R with 1 to 50 examples.
     doubtful_examples: float = 10.0
-
-    # --- The metric ---
-    # The n samples of a class count as n/(1 + n/8) where classes have different numbers of samples.
-    class_limit: float = 8.0

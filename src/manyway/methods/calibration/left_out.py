@@ -15,7 +15,6 @@ import torch
 from torch import Tensor
 
 from manyway.core.kernels import fused
-from manyway.methods.calibration.constants import Constants
 from manyway.methods.calibration.metric import Inner, rows_of
 
 MOST_SAMPLES = 512  # samples that are left out in turn, evenly spaced: enough to fit a precision
@@ -101,7 +100,6 @@ class LeftOut:
         counts: Tensor,
         scatter: Tensor,
         usual: Tensor,
-        constants: Constants,
     ) -> LeftOut:
         """Samples with labels [t, n] of classes with counts [t, k].
 
@@ -113,7 +111,7 @@ class LeftOut:
         if counts.shape[1] <= MOST_SAMPLES and unequal:
             # How many of a class are left out.
             taken = torch.zeros_like(counts).scatter_add_(1, labels, usable)
-            usable = usable / (1 + taken.gather(1, labels) / constants.class_limit)
+            usable = usable * taken.gather(1, labels).clamp_min(1).rsqrt()
             # Their sum is the number of equally weighted samples that would be as informative.
             squares = usable.square().sum(-1, keepdim=True).clamp_min(_LEAST_WEIGHT)
             usable = usable * (usable.sum(-1, keepdim=True) / squares)

@@ -35,7 +35,6 @@ from torch import Tensor
 from manyway.core import Tasks, one_hot
 from manyway.core.kernels import tensor_cores
 from manyway.methods.calibration.calibration import Calibration
-from manyway.methods.calibration.constants import Constants
 from manyway.methods.calibration.left_out import ranks_of
 from manyway.methods.calibration.metric import rows_of
 
@@ -57,7 +56,6 @@ def tuned(
     calibration: Calibration,
     means: Tensor,
     tasks: Tasks,
-    constants: Constants,
     always: bool,
 ) -> Calibration:
     """The calibration with tuned prototypes in the tasks where that helps, or in all.
@@ -66,7 +64,7 @@ def tuned(
     """
     placed = calibration.place(tasks.support)
     with tensor_cores(placed):
-        regression = _Regression.of(calibration, placed, means, tasks.support_labels, constants)
+        regression = _Regression.of(calibration, placed, means, tasks.support_labels)
         whole = _Samples(means=means, counts=calibration.examples, weights=regression.weights)
         chosen = regression.best_stop()
         better = (chosen.gain > 0) | always
@@ -119,13 +117,12 @@ class _Regression:
         placed: Tensor,
         means: Tensor,
         labels: Tensor,
-        constants: Constants,
     ) -> _Regression:
         """Of placed samples [t, s, d] with labels [t, s] in classes with means [t, k, d]."""
         examples = calibration.examples
         n_classes = means.shape[1]
         own_counts = examples.gather(1, labels)
-        weights = own_counts.gt(1) / (1 + own_counts / constants.class_limit)
+        weights = own_counts.gt(1) * own_counts.rsqrt()
         member = one_hot(labels, n_classes, placed.dtype)
         biases = calibration.squares - calibration.offsets.square().sum(-1)
         tau = calibration.precision.view(-1, 1, 1)
