@@ -186,10 +186,10 @@ SITUATIONS: Mapping[str, tuple[str, Situation]] = {
     ),
     "unknown queries of 3 classes": (JUDGED, Situation({**UNKNOWN, "unknown_classes": 3}, {"open_set": True})),
     "unknown queries of many classes": (JUDGED, Situation(UNKNOWN, {"open_set": True})),
-    "names alone": ("name|most_name", Situation({"shots": 0}, features=named)),
-    "names and 2 shots": ("name|most_name", Situation({"shots": 2}, features=named)),
+    "names alone": ("few_columns", Situation({"shots": 0}, features=named)),
+    "names and 2 shots": ("few_columns", Situation({"shots": 2}, features=named)),
     "names, half with 2 shots": (
-        "name|most_name",
+        "few_columns",
         Situation({"shots": 2}, features=named, asked=half_without_examples),
     ),
     "shifted queries": ("improbable", Situation({}, asked=shifted)),

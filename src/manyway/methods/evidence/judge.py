@@ -8,7 +8,7 @@ prototype. Its scale is known from the support in both cases. For members of a c
 For unknown queries it has the mean D, by which a prototype exceeds the nearest other one, as if its
 class were left out. So a group has the log-ratio
 
-    r = ln T(e; D, σ² + (s D)²) − ln T(e; 0, σ²).
+    r = ln T(e; D, σ² + (½D)²) − ln T(e; 0, σ²).
 
 T is Student's distribution: σ comes from N left-out examples, which are its degrees of freedom.
 Where classes do not differ, D = 0 and r = 0: there nothing can be seen.
@@ -304,8 +304,8 @@ class Scales:
 
     @property
     def _spread(self) -> Tensor:
-        """[t, 1] (s D)²: how much the excess of unknown queries varies."""
-        return (self.schedule.unknown_spread * self.apart).square()
+        """[t, 1] (½D)²: how much the excess of unknown queries varies, of which D is the mean."""
+        return (0.5 * self.apart).square()
 
     def log_ratio(self, group: NearGroup) -> Tensor:
         """[t, g] r.

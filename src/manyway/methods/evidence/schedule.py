@@ -45,16 +45,6 @@ class Schedule(ScoreConstants, Counting, Constants):
     one_shot_power: float = 0.75
     one_shot_power_sd: float = 0.2
 
-    # --- Known labels and names of classes ---
-    # A name counts as many examples as its error says, at most this number and at least one divided
-    # by it: beyond that the estimate of the number is mostly its own error.
-    most_name_worth: float = 8.0
-    # A name without examples, where other classes have some, counts this many times its worth.
-    # Squared distances to a prototype are shortened by its expected error, which the discount makes
-    # too large: such a class would take the queries of the others. The value was chosen on one half
-    # of the classes of CLINC150.
-    name_alone: float = 3.0
-
     # --- Search: log-likelihoods ℓ are multiplied by a sharpness that changes with the updates ---
     # Annealing. The first assignments use anneal_from·ℓ, so that queries agree on classes before
     # each one is certain.
@@ -92,8 +82,6 @@ class Schedule(ScoreConstants, Counting, Constants):
     # for the assigned class, which counts half as much. The terms share errors, so that their sum
     # counts less.
     unknown_weight: float = 0.6
-    # s: by how much the excess of unknown queries varies, relative to its mean.
-    unknown_spread: float = 0.4
     # With one example per class: 2S relative to the distance between neighbouring classes. 0.64 to
     # 0.94 on five sets; a value at the upper end, because with a lower one batches without unknown
     # queries would seem to have some.
