@@ -14,6 +14,7 @@ import pytest
 from evidence_limits import DOUBLED
 
 import manyway
+from benchmarks.effects import n_numbers
 
 ROOT = Path(manyway.__file__).parent
 PLACES = ("methods/evidence", "methods/calibration", "methods/scores", "core/presence.py")
@@ -124,9 +125,10 @@ def test_every_constant_of_a_module_is_tested_to_change_nothing_or_is_counted(mo
 
 
 def test_the_number_of_module_constants_that_change_an_answer_is_known():
-    """Beside the fields of ``Schedule``; they must not grow unseen."""
+    """Beside the fields of ``Schedule``; they must not grow unseen, and there are at most 50 of both together."""
     total = sum(numbers(module)[name] for module, names in CHANGE_ANSWERS.items() for name in names)
     assert total == 10
+    assert total + n_numbers() <= 50
 
 
 @pytest.mark.parametrize(
