@@ -23,7 +23,7 @@ def test_the_schedule_reaches_every_constant(name):
 
 @pytest.mark.parametrize(
     "schedule",
-    [{"anneal": 0.5}, {"anneal_from": "low"}, {"anneal_from": 1.5}, {"unknown_weights": 1.0}, {"none_unknown": 1.8}],
+    [{"anneal": 0.5}, {"anneal_from": "low"}, {"anneal_from": 1.5}, {"unknown_weight": "much"}, {"improbable": 0.9}],
 )
 def test_a_constant_that_does_not_exist_or_cannot_have_the_value_is_an_error(schedule):
     tasks = Tasks.from_arrays(torch.eye(3)[None], [[0, 1, 2]], torch.eye(3)[None])
@@ -33,7 +33,7 @@ def test_a_constant_that_does_not_exist_or_cannot_have_the_value_is_an_error(sch
 
 def test_the_number_of_numbers_is_known():
     """It must not grow unseen: a new number needs a reason, a row in the table, and a gain that pays for it."""
-    assert n_numbers() == 55
+    assert n_numbers() == 28
 
 
 def test_every_constant_is_tried_in_some_situation():

@@ -176,7 +176,6 @@ def left_out(n_tasks: int, n_samples: int, n_classes: int) -> tuple[LeftOut, Inn
         counts=counts,
         scatter=2 * usual,
         usual=usual,
-        prior_sd=0.5,
         own_counts=own_counts,
         usable=torch.ones(n_tasks, n_samples),
     )

@@ -329,7 +329,6 @@ def test_left_out_samples_are_classified_alike(monkeypatch, n_tasks, weight, pre
             counts=number,
             scatter=scatter,
             usual=usual,
-            prior_sd=0.5,
             own_counts=own,
             usable=(own > 1).float(),
             given=given,

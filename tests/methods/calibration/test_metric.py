@@ -102,7 +102,7 @@ def test_left_out_samples_are_missing_from_their_prototype_and_from_the_metric(n
     inner = inner_products(metrics, tasks, gamma)
     plain = calibrate(tasks, Schedule(), metric=False)
     usual = torch.ones(1, dtype=torch.float64)
-    left_out = LeftOut.of(tasks.support_labels, plain.counts, plain.scatter, usual, Schedule())
+    left_out = LeftOut.of(tasks.support_labels, plain.counts, plain.scatter, usual)
     taken_out = torch.tensor([(1 - gamma) * weight], dtype=torch.float64)
     found = replace(left_out, given=left_out._gain).classified(inner, taken_out)
     for i in range(n_samples):

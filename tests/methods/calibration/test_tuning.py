@@ -9,7 +9,7 @@ from problems import make_tasks
 from manyway import Tasks, solve
 from manyway.methods.calibration.calibration import calibrate
 from manyway.methods.calibration.left_out import ranks_of
-from manyway.methods.calibration.tuning import _steepness, _without_themselves, tuned
+from manyway.methods.calibration.tuning import _Regression, _Stop, _steepness, _without_themselves, tuned
 from manyway.methods.evidence.schedule import Schedule
 from manyway.methods.evidence.solver import prepare_evidence
 
@@ -67,8 +67,9 @@ def test_more_steps_lower_the_cross_entropy_of_samples_that_are_left_out(monkeyp
     rows = placed + (placed - torch.stack([m[y] for m, y in zip(calibration.offsets, labels, strict=True)])) / 5
     losses = [torch.inf]
     for steps in (0, 2, 8, 400):
-        monkeypatch.setattr("manyway.methods.calibration.tuning._STOPS", (max(steps, 1),))
-        found = tuned(calibration, calibration.offsets, tasks, Schedule(), always=True) if steps else calibration
+        stop = _Stop(gain=torch.ones(2), n_steps=torch.full((2,), steps))
+        monkeypatch.setattr(_Regression, "best_stop", lambda _, stop=stop: stop)
+        found = tuned(calibration, calibration.offsets, tasks, always=True) if steps else calibration
         v = found.offsets
         scores = rows @ v.mT - 0.5 * (v.square().sum(-1) + biases).unsqueeze(1)
         logs = (scores * calibration.precision.view(-1, 1, 1)).log_softmax(-1)

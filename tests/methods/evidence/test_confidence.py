@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from math import log
+
 import numpy as np
 import pytest
 import torch
@@ -58,8 +60,8 @@ def test_without_pairs_the_usual_power_is_taken():
     calibration, placed = calibrate_and_place(tasks, Schedule())
     uniform = torch.full((3, 1, 10), 0.1, dtype=placed.dtype)
     found = pair_powers(placed, uniform, calibration, Schedule())
-    least = Schedule.one_shot_alone[2]  # a tenth each is as unsure as can be
-    torch.testing.assert_close(found.log(), torch.full_like(found, least), rtol=0, atol=0.03)
+    usual = 0.9 * log(Schedule.one_shot_power)  # a tenth each: a doubt of 0.9
+    torch.testing.assert_close(found.log(), torch.full_like(found, usual), rtol=0, atol=0.03)
 
 
 def test_labels_do_not_change():

@@ -15,7 +15,7 @@ from manyway.errors import InputError
 from manyway.methods.calibration.calibration import calibrate, calibrate_and_place
 from manyway.methods.evidence.judge import NearGroup, Scales, _apart, _integrate, _Tests
 from manyway.methods.evidence.neighbourhood import Neighbourhoods, clumping
-from manyway.methods.evidence.prior import Concentrations, Presence
+from manyway.methods.evidence.prior import Concentrations, Presence, grid_of_alphas
 from manyway.methods.evidence.queries import counted
 from manyway.methods.evidence.schedule import Schedule
 from manyway.methods.evidence.unknown_groups import groups_of
@@ -187,7 +187,7 @@ def test_large_batches_do_not_turn_slightly_odd_queries_into_unknown_ones():
 def test_without_evidence_the_probability_is_that_of_the_prior():
     schedule, none = Schedule(), torch.zeros(1, 4, dtype=torch.float64)
     unknown = integrated(none)
-    expected = (1 - schedule.none_unknown) / 3  # if any is unknown, a third is
+    expected = schedule.improbable / 3  # if any is unknown, a third is
     torch.testing.assert_close(unknown, torch.full_like(unknown, expected), atol=2e-3, rtol=0)
 
 
@@ -278,7 +278,7 @@ def test_the_prior_is_that_of_as_many_queries_as_count():
     generator = torch.Generator().manual_seed(0)
     u = torch.rand(2, 9, 4, generator=generator, dtype=torch.float64).softmax(-1)
     u[:, 6:] *= 1e-9  # three of nine queries do not count
-    presence, grid, like = Presence.of(u, 1 - u), Schedule().alphas(4), (u.dtype, u.device)
+    presence, grid, like = Presence.of(u, 1 - u), grid_of_alphas(9, 4), (u.dtype, u.device)
     weighted = Concentrations.of(grid, 9, 4, *like, weighted=True).log_prior(presence)
     torch.testing.assert_close(weighted, Concentrations.of(grid, 6, 4, *like).log_prior(presence), atol=1e-6, rtol=0)
 

@@ -66,7 +66,7 @@ def test_a_class_with_a_poor_name_and_no_example_does_not_take_the_queries_of_ot
     assert accuracy(support[:, without], labels[:, without], query, names, truth) > 0.9
 
 
-@pytest.mark.parametrize(("noise", "low", "high"), [(0.3, 1.0, 8.0), (2.0, 0.05, 0.5)])
+@pytest.mark.parametrize(("noise", "low", "high"), [(0.3, 4.0, 10.0), (2.0, 0.05, 0.5)])
 def test_a_name_is_worth_as_many_examples_as_its_error_says(noise, low, high):
     support, labels, query, names, _ = problem(5, n_classes=30, noise=noise)
     tasks = Tasks.from_arrays(support, labels, query, class_features=names)

@@ -41,7 +41,7 @@ def scores_of(placed: Tensor, probabilities: Tensor, likelihood: Distances, know
         any_known=known is not None,
         any_unknown=False,
     )
-    return review.review_scores(part, probabilities, Schedule())[0]
+    return review.review_scores(part, probabilities)[0]
 
 
 def test_a_query_among_doubtful_ones_comes_before_a_lone_one_that_is_as_doubtful():

@@ -6,6 +6,7 @@ import math
 
 import pytest
 import torch
+from evidence_limits import DOUBLED
 
 from manyway import Tasks, solve
 from manyway.methods.scores.constants import ScoreConstants
@@ -32,6 +33,16 @@ def test_items_may_have_several_classes_and_the_batch_says_which_classes_occur()
 
     best = max(f1(odds > threshold) for threshold in torch.linspace(-6, 2, 33))
     assert f1(found > 0.5) > best + 0.03
+
+
+def test_twice_the_least_part_and_twice_the_steps_change_nothing(monkeypatch):
+    generator = torch.Generator().manual_seed(0)
+    odds = (-5 + 3 * torch.randn(40, 30, generator=generator))[None]
+    known = torch.full((1, 40), -1)
+    before = several(odds, known, torch.ones(30), ScoreConstants())
+    for name, value in DOUBLED["manyway.methods.scores.several"].items():
+        monkeypatch.setattr(f"manyway.methods.scores.several.{name}", value)
+    torch.testing.assert_close(several(odds, known, torch.ones(30), ScoreConstants()), before, rtol=0, atol=1e-3)
 
 
 def test_several_finds_one_class_where_items_have_one():

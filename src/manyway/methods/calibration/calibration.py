@@ -14,7 +14,7 @@ is K times the harmonic mean of the numbers of samples: many samples of one clas
 another. A lower τ loses labels: where 3 of 10 classes with two examples occur, up to 13 points.
 
 Classes may have any numbers of samples. What is averaged over samples is weighted, so that no class
-decides alone: the n samples of a class count as n/(1 + n/8) (``class_limit``).
+decides alone: the n samples of a class count as √n.
 ``Calibration.shrunk`` makes prototypes with large errors comparable with the others.
 """
 
@@ -63,8 +63,8 @@ _LEAST_SCATTER = 1e-6  # S, as a part of the variance
 _LEAST_TRUST = 0.005  # a factor could be 0; half and twice of it change no label
 _FARTHEST = 1e12  # squared lengths of prototypes, in units of S: examples may all be copies
 _LEAST_FREEDOM = 4  # of the variances of features
-# The values of γ that are tried besides 1, about equally spaced in ln(γ/(1 − γ)).
-_SHRINKAGES = (0.95, 0.85, 0.6, 0.3, 0.1, 0.03, 0.01)
+# The values of γ that are tried besides 1: γ/(1 − γ) is 16, 4, 1, … down to 4⁻⁴.
+_SHRINKAGES = tuple(1 / (1 + 2.0 ** (2 * step)) for step in range(-2, 5))
 _EXACT_FEATURES = 64  # with more, a GPU may round products: the errors of many distances cancel
 # Two values of γ that differ by rounding alone are equally good, whatever the unit of the features.
 _LESS = 1 - 1e-5
@@ -162,7 +162,7 @@ class Calibration:
         samples. Distances to the others stay as steep, so that τ is divided by the largest factor.
         With many features an error makes all distances longer by that variance. With few it is as
         likely to make a prototype attractive: of the differences between classes the part
-        d/(d + 64) is taken into account.
+        d/(d + N₀²) is taken into account, with N₀ = ``few_columns``.
         """
         n_classes = self.counts.shape[1]
         if n_classes < 2:
@@ -182,7 +182,7 @@ class Calibration:
         factors = (ratio / (ratio + errors)).clamp_min(_LEAST_TRUST)
         worth = self.counts / factors
         n_features = self.offsets.shape[-1]
-        share = n_features / (n_features + constants.many_features)
+        share = n_features / (n_features + constants.few_columns**2)
         worth = 1 / torch.lerp(1 / worth.amax(-1, keepdim=True), 1 / worth, share)
         offsets = self.offsets * factors.unsqueeze(-1)
         return replace(
@@ -397,7 +397,7 @@ def calibrated(
     if tasks.n_support == tasks.n_classes or not (metric or given is None):
         return plain
     labels = tasks.support_labels.gather(1, samples)
-    left_out = LeftOut.of(labels, counts, spreads.scatter, usual, constants)
+    left_out = LeftOut.of(labels, counts, spreads.scatter, usual)
     left_out = replace(left_out, given=given)
     residuals = differences(tasks, samples, prototypes, labels)
     with _rounding(residuals):
@@ -480,7 +480,7 @@ def _spreads(totals: Tensor, prototypes: Tensor, counts: Tensor, constants: Cons
     squares = prototypes.square().sum(-1)
     # Classes of many samples must not decide alone; where all have as many, all weights are the
     # same.
-    weights = 1 / (1 + (counts - 1) / constants.class_limit)
+    weights = counts.rsqrt()
     within = ((totals - squares * counts).clamp_min(0) * weights).sum(-1)
     freedom = ((counts - 1) * weights).sum(-1)
     mean = (column_sums(prototypes) / n_classes).unsqueeze(1)
@@ -534,7 +534,7 @@ def _with_metric(
     del contrasts
     crossed = metrics.crossed(plain.offsets)
     products = metrics.inner(rows, plain.offsets, crossed, inner)
-    free = n_features / (n_features + constants.metric_freedom * freedom)
+    free = n_features / (n_features + 2 * freedom)
     choice = _choose(metrics, products, left_out, answers, weight=weight, free=free)
     gains = answers.losses - choice.best.losses
     helps = gains.sum(-1) > 0
@@ -573,9 +573,10 @@ def _choose(
 ) -> _Choice:
     """The γ whose answers have the smallest cross-entropy, 1 included, whose answers are ``plain``.
 
-    γ below ``free`` = d/(d + 4f) costs ln(free/γ) nats: a prior, for f contrasts do not support a
+    γ below ``free`` = d/(d + 2f) costs ln(free/γ) nats: a prior, for f contrasts do not support a
     covariance that is sharper, and left-out samples may hardly differ in what they gain from one
-    that is singular by chance. ``weight`` [t] is 1/(f·v).
+    that is singular by chance. As a strict limit, at d/(d + 4f), it cost 12 points on five
+    correlated measurements with two examples per class. ``weight`` [t] is 1/(f·v).
     """
     best = Answers(*(one.clone() for one in plain))
     shrinkage = torch.ones_like(weight)

@@ -11,10 +11,11 @@ class Constants:
     """What a distance means where the support cannot say it, and how its metric is chosen."""
 
     # --- The representation (see `representation`) ---
-    # p of columns as skewed as an exponential distribution: between the square root of counts and
-    # no power at all.
-    flattest_power: float = 0.625
-    # The effective number of columns with which rows are shortened half-way to unit length.
+    # N₀, the effective number of columns with which rows are shortened half-way to unit length.
+    # With N₀² columns, errors of single prototypes are half averaged out: half of what they say
+    # counts (see `Calibration.shrunk`, and `calibrate` of evidence for one example per class).
+    # Classes of one and of twenty examples, d = 4, 32, 128, 512: 57, 46, 53, 73 % right with all
+    # differences between errors of prototypes, and 62, 71, 69, 72 % with d/(d + N₀²) of them.
     few_columns: float = 8.0
 
     # --- The precision ---
@@ -28,20 +29,6 @@ class Constants:
     # `calibration`), in units of the scatter, where no class has two examples to learn it from. 0.2
     # to 0.4 with five; less, because the scatter is then guessed high.
     one_shot_noise: float = 0.17
-    # Standard deviation of the log-normal prior of the precision. A few dozen left-out samples
-    # outweigh it.
-    precision_prior_sd: float = 1.0
     # The number of left-out samples with which final probabilities have the power ½ (see
     # `calibration`): from 76 tables of KEEL and R with 1 to 50 examples.
     doubtful_examples: float = 10.0
-
-    # --- The metric ---
-    # With f degrees of freedom, γ below d/(d + 4f) has a price (see `calibration`). As a strict
-    # limit it costs 12 points on five correlated measurements with two examples per class.
-    metric_freedom: float = 4.0
-    # The number of features with which half of the differences between the errors of prototypes
-    # counts (see `Calibration.shrunk`). Classes of one and of twenty examples, d = 4, 32, 128, 512:
-    # 57, 46, 53, 73 % right with all of it, and 62, 71, 69, 72 % with this value.
-    many_features: float = 64.0
-    # The n samples of a class count as n/(1 + n/8) where classes have different numbers of samples.
-    class_limit: float = 8.0

@@ -15,7 +15,6 @@ import torch
 from torch import Tensor
 
 from manyway.core.kernels import fused
-from manyway.methods.calibration.constants import Constants
 from manyway.methods.calibration.metric import Inner, rows_of
 
 MOST_SAMPLES = 512  # samples that are left out in turn, evenly spaced: enough to fit a precision
@@ -90,7 +89,6 @@ class LeftOut:
     counts: Tensor  # [t, k]
     scatter: Tensor  # [t] S
     usual: Tensor  # [t] the usual precision
-    prior_sd: float
     own_counts: Tensor  # [t, n] the number of samples of their class
     # [t, n] their weights; 0 for the only sample of a class, which has no prototype without it
     usable: Tensor
@@ -102,7 +100,6 @@ class LeftOut:
         counts: Tensor,
         scatter: Tensor,
         usual: Tensor,
-        constants: Constants,
     ) -> LeftOut:
         """Samples with labels [t, n] of classes with counts [t, k].
 
@@ -114,7 +111,7 @@ class LeftOut:
         if counts.shape[1] <= MOST_SAMPLES and unequal:
             # How many of a class are left out.
             taken = torch.zeros_like(counts).scatter_add_(1, labels, usable)
-            usable = usable / (1 + taken.gather(1, labels) / constants.class_limit)
+            usable = usable * taken.gather(1, labels).clamp_min(1).rsqrt()
             # Their sum is the number of equally weighted samples that would be as informative.
             squares = usable.square().sum(-1, keepdim=True).clamp_min(_LEAST_WEIGHT)
             usable = usable * (usable.sum(-1, keepdim=True) / squares)
@@ -123,7 +120,6 @@ class LeftOut:
             counts=counts,
             scatter=scatter,
             usual=usual,
-            prior_sd=constants.precision_prior_sd,
             own_counts=own_counts,
             usable=usable,
         )
@@ -194,7 +190,7 @@ class LeftOut:
             start=start,
             centre=self.usual,
         )
-        return left_out_kernel.fit(inner, self.labels, given, steps, 1 / self.prior_sd**2)
+        return left_out_kernel.fit(inner, self.labels, given, steps)
 
     def _losses(self, distances: Tensor, own: Tensor, precision: Tensor) -> Tensor:
         """[t, n] weighted cross-entropies ln(1 + eˣ), with x = ln Σ_{k ≠ own} e^{s_k} − s_own.
@@ -303,9 +299,11 @@ class LeftOut:
         return inner.products.shape[-1] <= left_out_kernel.MAX_CLASSES
 
     def _fit(self, distances: Tensor, own: Tensor, start: Tensor, steps: int) -> Tensor:
-        """[t] the most probable precision, by Newton steps on ln τ."""
+        """[t] the most probable precision, by Newton steps on ln τ.
+
+        Its prior is ln τ ~ Normal(ln usual, 1). A few dozen left-out samples outweigh it.
+        """
         usable = self.usable
-        prior_variance = self.prior_sd**2
         centre = self.usual.log()
         log_precision = start.log()
         for _ in range(steps):
@@ -317,8 +315,7 @@ class LeftOut:
             slope = (half * (own - mean) * usable).sum(-1)
             curvature = (half.square() * variance.clamp_min(0) * usable).sum(-1)
             curvature = curvature + slope.clamp_min(0)
-            off_centre = (log_precision - centre) / prior_variance
-            step = (slope + off_centre) / (curvature + 1 / prior_variance)
+            step = (slope + log_precision - centre) / (curvature + 1)
             log_precision = log_precision - step.clamp(-1, 1)
         return log_precision.exp()
 

@@ -40,7 +40,6 @@ def fit(
     labels: Tensor,
     given: Given,
     steps: int,
-    prior_weight: float,
 ) -> tuple[Tensor, Tensor]:
     """The precision [t] and the cross-entropy [t, n] of each sample.
 
@@ -72,7 +71,6 @@ def fit(
         n_samples=n_samples,
         n_classes=n_classes,
         steps=steps,
-        prior_weight=float(prior_weight),
         WIDTH=width,
         ROWS=max(1, _TILE // width),
         num_warps=_WARPS,
@@ -84,7 +82,7 @@ def fit(
 def _fit(
     products_ptr, gram_ptr, labels_ptr, rows_ptr, classes_ptr, stretch_ptr, start_ptr, centre_ptr, precision_ptr,
     losses_ptr,
-    n_tasks, n_samples, n_classes, steps, prior_weight,
+    n_tasks, n_samples, n_classes, steps,
     WIDTH: tl.constexpr, ROWS: tl.constexpr,
 ):  # fmt: skip
     t = tl.program_id(0).to(tl.int64)
@@ -135,7 +133,7 @@ def _fit(
             curvatures += 0.25 * precision * precision * tl.maximum(spread, 0.0) * usable
         slope = tl.sum(slopes, axis=0)
         curvature = tl.sum(curvatures, axis=0) + tl.maximum(slope, 0.0)
-        step = (slope + (log_precision - centre) * prior_weight) / (curvature + prior_weight)
+        step = (slope + log_precision - centre) / (curvature + 1)
         log_precision -= tl.minimum(tl.maximum(step, -1.0), 1.0)
 
     precision = tl.exp(log_precision)

@@ -1,11 +1,11 @@
 """The representation z of a row x: what is compared. It is learned from the support, for each task.
 
-    y_j = (x_j − a_j)^p                       a_j the lowest value of column j; p between ⅝ and 1
+    y_j = (x_j − a_j)^p                       a_j the lowest value of column j; p between ½ and 1
     v_j = (y_j − m_j) / σ_j                   m the middle of the classes, σ_j the scale of the column
     z   = v (‖v‖² / N)^(−h/2)                 N the effective number of columns, h = N / (N + 8)
 
 **Power.** Features that pile up at their lowest value, such as counts or the outputs of a rectifier, have long upper
-tails, in which single large values would decide. p = 1 − ⅜ min(1, g/2), where g is the mean skewness of the columns: 0
+tails, in which single large values would decide. p = 1 − ½ min(1, g/2), where g is the mean skewness of the columns: 0
 for symmetric columns, 2 for exponential ones. A value below a_j keeps its sign.
 
 **Middle.** The mean of the class means, in which a class counts 1/(1 + d_k²/d²): d_k is its distance from the middle
@@ -109,7 +109,7 @@ def learn_representation(tasks: Tasks, constants: Constants) -> Representation:
     lowest = support.amin(1, keepdim=True)
     rows = support - lowest
     asymmetry = (_skewness(rows[:, ::every]) / 2).clamp(0, 1)
-    power = 1 - (1 - constants.flattest_power) * asymmetry
+    power = 1 - 0.5 * asymmetry
     rows = _raised(rows, power)
     classes = _Classes.of(rows, tasks.support_labels, tasks.n_classes, every)
     rows = rows[:, ::every]

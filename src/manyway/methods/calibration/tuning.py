@@ -35,13 +35,12 @@ from torch import Tensor
 from manyway.core import Tasks, one_hot
 from manyway.core.kernels import tensor_cores
 from manyway.methods.calibration.calibration import Calibration
-from manyway.methods.calibration.constants import Constants
 from manyway.methods.calibration.left_out import ranks_of
 from manyway.methods.calibration.metric import rows_of
 
 _FOLDS = 5
 _TRIED = 2  # folds; more would cost more than they tell
-_STOPS = (2, 4, 8)  # the numbers of steps that are tried; more change nothing
+_MOST_STEPS = 8  # every number of steps up to this is tried; more change nothing
 # To find how steep the objective is at most; accelerated steps may be a third too long.
 _POWER_STEPS = 3
 _MOST_LEVERAGE = 0.9
@@ -57,7 +56,6 @@ def tuned(
     calibration: Calibration,
     means: Tensor,
     tasks: Tasks,
-    constants: Constants,
     always: bool,
 ) -> Calibration:
     """The calibration with tuned prototypes in the tasks where that helps, or in all.
@@ -66,7 +64,7 @@ def tuned(
     """
     placed = calibration.place(tasks.support)
     with tensor_cores(placed):
-        regression = _Regression.of(calibration, placed, means, tasks.support_labels, constants)
+        regression = _Regression.of(calibration, placed, means, tasks.support_labels)
         whole = _Samples(means=means, counts=calibration.examples, weights=regression.weights)
         chosen = regression.best_stop()
         better = (chosen.gain > 0) | always
@@ -119,13 +117,12 @@ class _Regression:
         placed: Tensor,
         means: Tensor,
         labels: Tensor,
-        constants: Constants,
     ) -> _Regression:
         """Of placed samples [t, s, d] with labels [t, s] in classes with means [t, k, d]."""
         examples = calibration.examples
         n_classes = means.shape[1]
         own_counts = examples.gather(1, labels)
-        weights = own_counts.gt(1) / (1 + own_counts / constants.class_limit)
+        weights = own_counts.gt(1) * own_counts.rsqrt()
         member = one_hot(labels, n_classes, placed.dtype)
         biases = calibration.squares - calibration.offsets.square().sum(-1)
         tau = calibration.precision.view(-1, 1, 1)
@@ -195,10 +192,10 @@ class _Regression:
         folds = ranks_of(self.labels, self.examples) % _FOLDS
         gains = [self._gains(self.weights * (folds == fold)) for fold in range(_TRIED)]
         gain, best = torch.stack(gains).sum(0).max(0)
-        return _Stop(gain=gain, n_steps=torch.tensor(_STOPS, device=best.device)[best])
+        return _Stop(gain=gain, n_steps=best + 1)
 
     def _gains(self, without: Tensor) -> Tensor:
-        """[n, t] the gain of each number of steps, without samples that count so much [t, s]."""
+        """[n, t] the gain of each number of steps, from 1 on, without samples that count so much [t, s]."""
         missing, which = without.topk(int((without > 0).sum(-1).max()), 1)
         own = rows_of(self.member, which) * missing.gt(0).unsqueeze(-1)
         counts = self.examples - own.sum(1)
@@ -207,11 +204,11 @@ class _Regression:
         given = _Samples(means=means, counts=counts, weights=self.weights - without)
         biases = self._biases(given)
         rows = rows_of(self.rows, which)
-        logs = []
-        for number, prototypes in enumerate(self.path(given, _STOPS[-1])):
-            if number in (0, *_STOPS):
-                logs.append(_scores(rows, prototypes, biases, self.tau).log_softmax(-1))
-        gains = [((one - logs[0]) * own).sum(-1) * missing for one in logs[1:]]
+        logs = [
+            (_scores(rows, prototypes, biases, self.tau).log_softmax(-1) * own).sum(-1)
+            for prototypes in self.path(given, _MOST_STEPS)
+        ]
+        gains = [(one - logs[0]) * missing for one in logs[1:]]
         return torch.stack(gains).sum(-1)
 
     def _biases(self, given: _Samples) -> Tensor:

@@ -319,10 +319,10 @@ class _ShrinkAndTune:
         if parameters.open_set:
             shrunk = replace(shrunk, clumped=clumping(calibration, tasks, constants))
         if parameters.likelihood == "logistic":
-            return tuned(shrunk, calibration.offsets, tasks, constants, always=True)
+            return tuned(shrunk, calibration.offsets, tasks, always=True)
         # Tuned prototypes are not in the middle of their classes, which tells unknown queries.
         if parameters.likelihood == "auto" and not parameters.open_set:
-            return tuned(shrunk, calibration.offsets, tasks, constants, always=False)
+            return tuned(shrunk, calibration.offsets, tasks, always=False)
         return shrunk
 
 

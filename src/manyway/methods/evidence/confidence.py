@@ -13,8 +13,8 @@ in the place of the group's prototype. The cross-entropy of these answers says t
 probabilities are to be raised. Groups are not always classes, so a prior holds the power near its
 usual value, and pairs count less where few queries have a partner. The usual value is for queries
 that have partners, which make each other too sure. Without any, single queries are too sure where
-features are weak, and not sure enough where they are strong: the usual value then follows from how
-sure they are on average.
+features are weak, and not where they are strong: the usual value then counts as far as they are in
+doubt on average.
 """
 
 from __future__ import annotations
@@ -146,9 +146,9 @@ def pair_powers(
 
 def _usual_log_power(pairs: _Pairs, schedule: Schedule) -> Tensor:
     """[t] ln of the power around which the prior lies."""
-    offset, slope, least, most = schedule.one_shot_alone
-    alone = (offset + slope * pairs.confidence.mean(-1).log()).clamp(least, most)
-    return pairs.partnered * log(schedule.one_shot_power) + (1 - pairs.partnered) * alone
+    doubt = 1 - pairs.confidence.mean(-1)
+    part = pairs.partnered + (1 - pairs.partnered) * doubt
+    return part * log(schedule.one_shot_power)
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)

@@ -19,11 +19,6 @@ from manyway.methods.evidence.schedule import Schedule
 
 _MOST_COMPARED = 2048  # queries, or classes, that are compared at once
 _MOST_PAIRS = 1 << 25  # of examples that are compared: limits memory and time
-# With fewer features than this, samples are as near as copies by chance.
-_FEATURES_OF_COPIES = 16
-# The part c of the examples is dropped where chance gives copies to less than c to this power of
-# them.
-_CAUTION = 3
 # The difference of two numbers that are rounded to steps h has the variance h² divided by this.
 _ROUNDING = 6
 
@@ -60,7 +55,7 @@ def distinct(tasks: Tasks, schedule: Schedule) -> Tasks:
     A left-out example whose copy stays says that samples of a class hardly differ: answers would be
     too sure, and most queries would seem unknown. Columns are divided by their scale, the half with
     small ones by the middle scale. Different items may be equal, too, where columns have few
-    values: the part c of the examples is dropped only where chance gives copies to less than c³ of
+    values: the part c of the examples is dropped only where chance gives copies to less than c² of
     them, for chance is a guess, and few copies do little harm. The examples of several tasks stay,
     because they must be as many, and those of more classes or pairs than are soon compared.
     """
@@ -82,7 +77,7 @@ def distinct(tasks: Tasks, schedule: Schedule) -> Tasks:
     dropped = 1 - len(kept) / len(labels)
     if not dropped:
         return tasks
-    if _chance(rows, pairs, near) * len(pairs) >= dropped**_CAUTION * len(labels):
+    if _chance(rows, pairs, near) * len(pairs) >= dropped**2 * len(labels):
         return tasks
     return tasks.with_rows(tasks.support[:, kept], tasks.query, support_labels=labels[None, kept])
 
@@ -119,9 +114,9 @@ def copy_distance(
     """[t, 1, 1] the squared distance below which two queries are near-copies.
 
     It is a part of ``pair_distance`` [t], that of two samples of a class. With few features samples
-    are as near by chance, so that the part is smaller: its chance is that of 16 features. Where the
+    are as near by chance, so that the part is smaller: its chance is that of 2 N₀ features (``few_columns``). Where the
     distance of two samples is ``sure`` (no guess from one example per class, and not made by the
     outliers of a table) the part is its square root, so that the frames of a burst are copies.
     """
-    exponent = max(0.5 if sure else 1.0, _FEATURES_OF_COPIES / n_features)
+    exponent = max(0.5 if sure else 1.0, 2 * schedule.few_columns / n_features)
     return (schedule.near_copy**exponent * pair_distance).view(-1, 1, 1)

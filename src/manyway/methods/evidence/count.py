@@ -72,7 +72,7 @@ def count(batch: CalibratedBatch, findings: Findings) -> Solution:
     if batch.shift is not None:
         moved_by = batch.shift.vector
     answer = Answer(probabilities=findings.probabilities, unknown_groups=unknown_groups)
-    answers = queries.answers(answer, partial(review_answers, schedule=schedule))
+    answers = queries.answers(answer, review_answers)
     return Solution(
         answers.probabilities,
         findings.grouped.n_iter,

@@ -8,7 +8,7 @@ prototype. Its scale is known from the support in both cases. For members of a c
 For unknown queries it has the mean D, by which a prototype exceeds the nearest other one, as if its
 class were left out. So a group has the log-ratio
 
-    r = ln T(e; D, σ² + (s D)²) − ln T(e; 0, σ²).
+    r = ln T(e; D, σ² + (½D)²) − ln T(e; 0, σ²).
 
 T is Student's distribution: σ comes from N left-out examples, which are its degrees of freedom.
 Where classes do not differ, D = 0 and r = 0: there nothing can be seen.
@@ -26,17 +26,17 @@ occur; the excess is that over the prototype of this class). An unknown query al
 classes more often: its nearest class exceeds the second by a small margin g in log-likelihood. The
 log-odds of a query are
 
-    λ = a (r_alone + r_around + min(1, D/σ(1, n)) ln((e⁻ᵍ + ε)/2ε)) + a' r_class.
+    λ = a (r_alone + r_around + min(1, D/σ(1, n)) ln((e⁻ᵍ + ½ε)/ε) + ½ r_class).
 
-The wider a group is, the less of it is about the query. With e⁻ᵍ = ε the margin says nothing: a
-member of a class may have any margin, and ε says how often. Where classes hardly differ, margins
+The wider a group is, the less of it is about the query. With e⁻ᵍ = ½ε the margin says nothing: a
+member of a class may have any margin, and ½ε says how often. Where classes hardly differ, margins
 are small for members too.
 
 The proportion p of unknown queries in the batch is not known. It is integrated out, with a prior
-that is 0 with the probability π, and has the density 2(1 − p) otherwise. Whether any query is
+that is 0 with the probability 1 − ε, and has the density 2(1 − p) otherwise. Whether any query is
 unknown, the whole batch says:
 
-    ln (1 − π)/π + ln Σ_p prior(p) exp Σ_q m_q^(−½) ln(1 − p + p o_q),   1/o_q = 2ε + (1 − 2ε) exp(−λ_q),
+    ln ε/(1 − ε) + ln Σ_p prior(p) exp Σ_q m_q^(−½) ln(1 − p + p o_q),   1/o_q = ε + (1 − ε) exp(−λ_q),
 
 where m_q queries lie together with q, and judge as their root. Near-copies count as one query. Few
 queries cannot decide it, because odds are limited. Here ε is divided by the root of m_q, for
@@ -52,7 +52,7 @@ Few left-out examples may be alike by chance: σ is at least S √(2/d), that of
 With few features they have chosen metric and first step too: there σ is multiplied by 1 + 5/N.
 
 With one example per class no sample can be left out. S is then taken from the distances between the
-K prototypes, which are N, and the margin counts a ln(e⁻ᵍ + ε), which is cautious.
+K prototypes, which are N, and the margin counts a ln(e⁻ᵍ + ½ε), which is cautious.
 """
 
 from __future__ import annotations
@@ -194,11 +194,11 @@ def unknown_posterior(
         scales=scales,
         distances=calibration.squared_distances(placed),
     )
-    between = (margin.exp() + schedule.odd_members).log()
+    between = (margin.exp() + 0.5 * schedule.improbable).log()
     if not one_shot:
-        between = scales.distinct * (between - log(2 * schedule.odd_members))
-    near, wide = schedule.unknown_weights
-    log_odds = near * (tests.alone + tests.neighbours + between) + wide * tests.of_class
+        between = scales.distinct * (between - log(schedule.improbable))
+    together = tests.alone + tests.neighbours + between + 0.5 * tests.of_class
+    log_odds = schedule.unknown_weight * together
     sizes = around.sizes
     integrated = _integrate(
         log_odds,
@@ -304,8 +304,8 @@ class Scales:
 
     @property
     def _spread(self) -> Tensor:
-        """[t, 1] (s D)²: how much the excess of unknown queries varies."""
-        return (self.schedule.unknown_spread * self.apart).square()
+        """[t, 1] (½D)²: how much the excess of unknown queries varies, of which D is the mean."""
+        return (0.5 * self.apart).square()
 
     def log_ratio(self, group: NearGroup) -> Tensor:
         """[t, g] r.
@@ -347,15 +347,15 @@ class _Tests:
 
     @property
     def odd_members(self) -> Tensor:
-        """[t, q] 2ε f/e, at most 2ε.
+        """[t, q] ε f/e, at most ε.
 
-        Members of a class look unknown with the probability ε, but they are seldom farther off than
-        unknown queries are.
+        Members of a class look unknown with the probability ½ε, but they are seldom farther off
+        than unknown queries are.
         """
         single = self._single
         excess = self.scales.excess(single).clamp_min(_NO_DISTANCE)
-        odd_members = self.scales.schedule.odd_members
-        return 2 * odd_members * (self.scales.farthest(single.counts) / excess).clamp_max(1)
+        farther = (self.scales.farthest(single.counts) / excess).clamp_max(1)
+        return self.scales.schedule.improbable * farther
 
     @property
     def neighbours(self) -> Tensor:
@@ -448,7 +448,7 @@ def _integrate(
     limited = -torch.logaddexp(torch.log1p(-odd) - log_odds, odd.log())
     together = share * around.sizes.rsqrt().unsqueeze(-1)
     some = ((together * mixed(limited)).sum(1) + prior).logsumexp(-1)
-    any_unknown = (some + log(1 / schedule.none_unknown - 1)).sigmoid()
+    any_unknown = (some + log(schedule.improbable / (1 - schedule.improbable))).sigmoid()
     independent = independent_part(share.sum(1), correlation.unsqueeze(-1))
     proportion = (independent * (share * mixed(log_odds)).sum(1) + prior).softmax(-1)
     by_proportion = (log_odds.unsqueeze(-1) + torch.logit(grid)).sigmoid()

@@ -136,10 +136,11 @@ class Likelihood(ABC):
         """
 
     @abstractmethod
-    def nearness(self, placed: Tensor, others: Tensor, steepness: float) -> Tensor:
+    def nearness(self, placed: Tensor, others: Tensor) -> Tensor:
         """[t, n, m] from 0 to 1.
 
-        How much placed queries [t, n, d] and others [t, m, d] are alike.
+        How much placed queries [t, n, d] and others [t, m, d] are alike: ½ at the squared distance
+        2S of two samples of a class, with a logit that falls by 2 per 2S.
         """
 
     @abstractmethod
@@ -205,10 +206,10 @@ class Distances(Likelihood):
         scatter = self.calibration.scatter.clamp_min(tiny).unsqueeze(-1)
         return ((nearest.values / scatter + errors) / (1 + errors)).clamp_min(0).sqrt()
 
-    def nearness(self, placed: Tensor, others: Tensor, steepness: float) -> Tensor:
+    def nearness(self, placed: Tensor, others: Tensor) -> Tensor:
         scatter = self.calibration.scatter.clamp_min(_LEAST_SCATTER).view(-1, 1, 1)
         apart = squared_distances(placed, others) / (2 * scatter)
-        return apart.sub_(1).mul_(-steepness).sigmoid_()
+        return apart.sub_(1).mul_(-2).sigmoid_()
 
     def pair_distance(self, placed: Tensor) -> Tensor:
         return 2 * self.calibration.scatter
@@ -257,7 +258,7 @@ class GivenLikelihood(Likelihood):
     def lengths(self, placed: Tensor) -> Tensor:
         return torch.zeros_like(placed[..., 0])
 
-    def nearness(self, placed: Tensor, others: Tensor, steepness: float) -> Tensor:
+    def nearness(self, placed: Tensor, others: Tensor) -> Tensor:
         return placed.new_ones(1, placed.shape[1], others.shape[1])
 
     def pair_distance(self, placed: Tensor) -> Tensor:

@@ -45,7 +45,7 @@ from manyway.methods.calibration import (
     learn_scaling,
 )
 from manyway.methods.evidence.likelihood import with_prototypes
-from manyway.methods.evidence.schedule import Parameters, Schedule
+from manyway.methods.evidence.schedule import Parameters
 
 # Scales that have no curve of their own where there is no example.
 _CENTRED = (None, "auto", "l2", "cl2", "tcl2", "rcl2")
@@ -59,7 +59,6 @@ class Names:
     worth: Tensor  # [t] how many examples a name counts
     included: bool  # whether the names are among the examples
     alone: Tensor  # [t, k] whether a class has a name only, and others have examples
-    schedule: Schedule
 
     def added_to(self, calibration: Calibration, placed: Tensor) -> Calibration:
         """The calibration with prototypes that have taken in the names.
@@ -74,14 +73,15 @@ class Names:
         Returns
         -------
         Calibration
-            A class with a name alone, among others with examples, counts ``name_alone`` times as
-            many samples.
+            A class with a name alone, among others with examples, counts twice as many samples:
+            squared distances to it are shortened by E, without the discount of ``_worth``. With
+            the discount, such a class would take the queries of the others.
         """
         more = self.worth.view(-1, 1) - float(self.included)
         counts = calibration.counts + more
         offsets = calibration.offsets * calibration.counts.unsqueeze(-1)
         offsets = (offsets + placed * more.unsqueeze(-1)) / counts.unsqueeze(-1)
-        counts = torch.where(self.alone, self.schedule.name_alone * counts, counts)
+        counts = torch.where(self.alone, 2 * counts, counts)
         return with_prototypes(calibration, offsets, counts)
 
 
@@ -129,7 +129,7 @@ def scale_tasks(
         scaled = ScaledTasks(tasks=represented(items, representation), scaling=representation)
         if vectors is None:
             return scaled
-        return _with_names(scaled, _represented_names(representation, items, vectors), parameters)
+        return _with_names(scaled, _represented_names(representation, items, vectors))
     if vectors is None or tasks.n_support:
         scalings = learn_scaling(items, parameters.scale)
     else:
@@ -138,7 +138,7 @@ def scale_tasks(
     scaled = ScaledTasks(tasks=apply(items, scalings), scaling=scalings.query)
     if vectors is None:
         return scaled
-    return _with_names(scaled, _scaled_names(scalings.query, items, vectors), parameters)
+    return _with_names(scaled, _scaled_names(scalings.query, items, vectors))
 
 
 def represented(tasks: Tasks, representation: Representation) -> Tasks:
@@ -228,7 +228,7 @@ def _name_weights(items: Tasks, vectors: Tensor) -> Tensor:
     return counts if items.n_support else counts + 1
 
 
-def _with_names(scaled: ScaledTasks, vectors: Tensor, parameters: Parameters) -> ScaledTasks:
+def _with_names(scaled: ScaledTasks, vectors: Tensor) -> ScaledTasks:
     """The scaled tasks with scaled names [t, k, d].
 
     Names are multiplied by
@@ -239,7 +239,6 @@ def _with_names(scaled: ScaledTasks, vectors: Tensor, parameters: Parameters) ->
     become samples of the support, so that the calibration has one for every class.
     """
     items = scaled.tasks
-    schedule = parameters.constants
     counts = count_labels(items.support_labels, items.n_classes).to(vectors)
     worth = torch.ones(len(vectors), dtype=vectors.dtype, device=vectors.device)
     if items.n_support:
@@ -248,7 +247,7 @@ def _with_names(scaled: ScaledTasks, vectors: Tensor, parameters: Parameters) ->
         lengths = (counts * vectors.square().sum(-1)).sum(-1)
         along = (sums * vectors).sum((1, 2)) / lengths
         vectors = vectors * along.clamp(0, 1).view(-1, 1, 1)
-        worth = _worth(items, sums, counts, vectors, schedule)
+        worth = _worth(items, sums, counts, vectors)
     included = bool((counts == 0).any())
     if included:
         classes = torch.arange(items.n_classes, device=vectors.device).expand(items.n_tasks, -1)
@@ -260,7 +259,6 @@ def _with_names(scaled: ScaledTasks, vectors: Tensor, parameters: Parameters) ->
         worth=worth,
         included=included,
         alone=(counts == 0) & (scaled.tasks.n_support > 0),
-        schedule=schedule,
     )
     return replace(scaled, tasks=items, names=names)
 
@@ -287,18 +285,18 @@ def _worth(
     sums: Tensor,
     counts: Tensor,
     vectors: Tensor,
-    schedule: Schedule,
 ) -> Tensor:
     """[t] how many examples a name is worth.
 
-    It is half of S/E, where E is its mean squared error as a prototype.
+    It is half of S/E, where E is its mean squared error as a prototype. Half, because the errors of
+    names lie between similar classes more often than those of examples.
 
     With S the pooled scatter Σ ‖x − x̄_k‖² / (n − K') over the K' classes that have examples,
 
         E = mean_k (‖x̄_k − v_k‖² − S/n_k),
 
-    because ‖x̄_k − v_k‖² contains the error of x̄_k, too. The result is kept within the limits of
-    the schedule. It is 1 where no class has two examples, so that S is not known.
+    because ‖x̄_k − v_k‖² contains the error of x̄_k, too. E is no smaller than the error of the mean
+    of all n examples, S/n. The result is 1 where no class has two examples, so that S is not known.
     """
     some = counts > 0
     means = sums / counts.clamp_min(1).unsqueeze(-1)
@@ -308,6 +306,6 @@ def _worth(
     scatter = total.clamp_min(0) / freedom.clamp_min(1)
     apart = (means - vectors).square().sum(-1) - scatter.unsqueeze(-1) / counts.clamp_min(1)
     error = (apart * some).sum(-1) / some.sum(-1)
-    worth = schedule.name_discount * scatter / error.clamp_min(torch.finfo(error.dtype).tiny)
-    worth = worth.clamp(1 / schedule.most_name_worth, schedule.most_name_worth)
+    error = torch.maximum(error, scatter / items.n_support)
+    worth = 0.5 * scatter / error.clamp_min(torch.finfo(error.dtype).tiny)
     return torch.where((freedom > 0) & (scatter > 0), worth, torch.ones_like(worth))

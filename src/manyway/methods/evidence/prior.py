@@ -27,7 +27,7 @@ p⁰_k does.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from math import log
+from math import ceil, floor, log, log2
 from typing import NamedTuple
 
 import torch
@@ -224,6 +224,19 @@ class Concentrations:
         total = self.n_classes * self.values.double()
         counted = presence.masses.sum(-1, keepdim=True, dtype=torch.float64)
         return (torch.lgamma(total) - torch.lgamma(total + counted)).to(self.values)
+
+
+def grid_of_alphas(n_query: int, n_classes: int, given: float | None = None) -> Tensor:
+    """[g] the values of α that are tried, in float64; one, where it is given.
+
+    They are the powers of two from 1/(K|Q|), with which one class is expected to have all queries,
+    to |Q|, with which all classes are as frequent.
+    """
+    if given is not None:
+        return torch.tensor([given], dtype=torch.float64)
+    least = floor(-log2(n_classes * max(n_query, 1)))
+    most = ceil(log2(max(n_query, 1)))
+    return torch.arange(least, most + 1, dtype=torch.float64).exp2()
 
 
 def _rises(counts: Tensor, alphas: Tensor) -> Tensor:

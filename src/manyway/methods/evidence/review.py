@@ -7,20 +7,19 @@ from torch import Tensor
 
 from manyway.core import Answered
 from manyway.methods.evidence.queries import Part
-from manyway.methods.evidence.schedule import Schedule
 
 _MOST_PAIRS = 1 << 25  # of queries that are compared: limits memory and time
 _SHORTEST = 1e-30  # a row of zeros has no direction
 
 
-def review_scores(part: Part, outcomes: Tensor, schedule: Schedule) -> Tensor:
+def review_scores(part: Part, outcomes: Tensor) -> Tensor:
     """The expected number of labels that an answer to each query repairs.
 
     An answer repairs the label of its own query with the probability that this is wrong, its doubt
     d_q = 1 − max_k p_qk. It also says something about queries that are near and have the same
     classes in question, but less if others like them are known already:
 
-        score_q = d_q + c Σ_o a_qo d_o / (1 + Σ_p a_po),        a_qo = cos(p_q, p_o) · nearness(z_q, z_o),
+        score_q = d_q + ½ Σ_o a_qo d_o / (1 + Σ_p a_po),        a_qo = cos(p_q, p_o) · nearness(z_q, z_o),
 
     where p runs over the queries whose label is known, and nearness falls from 1 to 0 around the
     distance of two samples of one class.
@@ -31,7 +30,6 @@ def review_scores(part: Part, outcomes: Tensor, schedule: Schedule) -> Tensor:
         All queries.
     outcomes : Tensor of shape [t, q, k]
         The probabilities of the classes; with a last column for unknown, where queries may be.
-    schedule : Schedule
 
     Returns
     -------
@@ -46,11 +44,11 @@ def review_scores(part: Part, outcomes: Tensor, schedule: Schedule) -> Tensor:
     others = doubt.topk(min(n_query, max(_MOST_PAIRS // n_query, 1))).indices  # [t, o]
     directions = outcomes / outcomes.norm(dim=-1, keepdim=True).clamp_min(_SHORTEST)
     alike: Tensor = directions @ _rows(directions, others).mT
-    nearness = part.likelihood.nearness(placed, _rows(placed, others), schedule.steepness)
+    nearness = part.likelihood.nearness(placed, _rows(placed, others))
     alike *= nearness  # [t, q, o]
     alike.scatter_(1, others.unsqueeze(1), 0)  # nothing else is learned about the query itself
     remaining = doubt.gather(1, others) / (1 + (alike * known).sum(1))
-    scores: Tensor = doubt + schedule.repaired * (alike @ remaining.unsqueeze(-1)).squeeze(-1)
+    scores: Tensor = doubt + 0.5 * (alike @ remaining.unsqueeze(-1)).squeeze(-1)
     return scores.masked_fill(known.squeeze(-1), -1)
 
 
@@ -59,9 +57,9 @@ def _rows(table: Tensor, index: Tensor) -> Tensor:
     return table.gather(1, index.unsqueeze(-1).expand(-1, -1, table.shape[-1]))
 
 
-def review_answers(part: Part, answers: Answered, schedule: Schedule) -> Tensor:
+def review_answers(part: Part, answers: Answered) -> Tensor:
     """[t, q] ``review_scores`` of all queries, given their answers."""
     outcomes = answers.probabilities
     if answers.unknown is not None:
         outcomes = torch.cat([outcomes, answers.unknown.unsqueeze(-1)], -1)
-    return review_scores(part, outcomes, schedule)
+    return review_scores(part, outcomes)

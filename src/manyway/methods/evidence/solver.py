@@ -316,7 +316,7 @@ def _find_shift(tasks: Tasks, batch: CalibratedBatch, prepared: Learned | None) 
         search(assigned, None)
         return assigned.queries
 
-    return find_shift(tasks, batch.representation, assign, parameters.constants.shift_prior)
+    return find_shift(tasks, batch.representation, assign, parameters.constants.improbable)
 
 
 def _moved_back(tasks: Tasks, batch: CalibratedBatch, prepared: Learned | None) -> CalibratedBatch:

@@ -172,17 +172,17 @@ class StreamMemory:
         longer = self.lengths + (1 - rate).log() + evidence[:, 1:] - self.evidence - evidence[:, :1]
         return torch.cat([rate.log(), longer], 1).log_softmax(1)
 
-    def earlier(self, before: StreamMemory, doubt: float) -> Tensor:
+    def earlier(self, before: StreamMemory, improbable: float) -> Tensor:
         """[t] with how many of the batches in ``before`` the last one is labelled.
 
         The most probable length of the run, less the new batch; 0 where the batch begins a run with
-        a probability above ``doubt``.
+        a probability above ``improbable``.
         """
         longest = min(self.lengths.shape[1] - 1, len(before.query))
         if longest < 1:
             return torch.zeros_like(self.changes, dtype=torch.long)
         best = self.lengths[:, 1 : longest + 1].argmax(1) + 1
-        return best.masked_fill(self.lengths[:, 0] > log(doubt), 0)
+        return best.masked_fill(self.lengths[:, 0] > log(improbable), 0)
 
 
 def _shortened(lengths: Tensor, n_kept: int) -> Tensor:
@@ -242,7 +242,7 @@ def next_batch(
     if alone.moved_by is not None:
         tasks = with_queries(tasks, Moved(alone.moved_by))
     remembered = memory.after(alone, tasks.query, tasks.known_labels, parameters)
-    earlier = remembered.earlier(memory, parameters.constants.doubt)
+    earlier = remembered.earlier(memory, parameters.constants.improbable)
     parts = []
     for n_earlier in sorted(set(earlier.tolist()) - {0}):
         rows = (earlier == n_earlier).nonzero().squeeze(1)

@@ -43,7 +43,7 @@ def group_unknown(
     sampled = sample(queries, posterior.stride, probabilities)
     unknown = posterior.unknown(sampled.placed, 0)
     answered = posterior.is_answered(unknown, sampled.values)
-    alike = queries.parameters.constants.odd_members
+    alike = 0.5 * queries.parameters.constants.improbable
     groups, medoids = groups_of(posterior.similarity, answered, alike)
     numbers = torch.where(medoids < 0, medoids, medoids * posterior.stride)
     return UnknownGroups(posterior=posterior, judged=groups, medoids=numbers)

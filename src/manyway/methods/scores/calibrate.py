@@ -48,12 +48,12 @@ class Given:
 class Neighbours:
     """Labelled items, which correct a classifier that calls a class by another name.
 
-    The probabilities p_q of an item become p_qk + ν Σ_i a_qi [y_i = k], up to a factor, where i are labelled items and
+    The probabilities p_q of an item become p_qk + γ Σ_i a_qi [y_i = k], up to a factor, where i are labelled items and
     a_qi = (Σ_k √(p_qk p_ik))^γ says how much they are alike.
     """
 
     roots: Tensor  # [n, k] √p of the labelled items
-    votes: Tensor  # [n, k] ν where it is their class, else 0
+    votes: Tensor  # [n, k] γ where it is their class, else 0
     power: float  # γ
 
     def teach(self, z: Tensor) -> Tensor:
@@ -150,7 +150,7 @@ def _neighbours(z: Tensor, labels: Tensor, part: float, constants: ScoreConstant
     if not len(labels):
         return None
     probabilities = z.log_softmax(-1)
-    votes = part * constants.scores_neighbour * one_hot(labels, z.shape[-1], z.dtype)
+    votes = part * constants.scores_alike * one_hot(labels, z.shape[-1], z.dtype)
     return Neighbours(roots=(probabilities / 2).exp(), votes=votes, power=constants.scores_alike)
 
 

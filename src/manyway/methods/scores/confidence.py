@@ -16,11 +16,10 @@ from torch import Tensor
 
 from manyway.core import Joined
 from manyway.methods.scores.calibrate import exponent_for
-from manyway.methods.scores.constants import ScoreConstants
+from manyway.methods.scores.constants import SUREST, ScoreConstants
 from manyway.methods.scores.gate import Gate
 from manyway.methods.scores.items import Items, Part
 
-_SUREST = 1e-3  # no mean probability is taken for surer than this
 
 
 def exponent(items: Items, gated: Gate, constants: ScoreConstants) -> float:
@@ -31,7 +30,7 @@ def exponent(items: Items, gated: Gate, constants: ScoreConstants) -> float:
     claimed = (logits.softmax(-1).amax(-1) * free).sum() / number
     doubt = 1 - gated.calibration.coverage
     weight = doubt * constants.scores_claim
-    odds = weight * own.logit(_SUREST) + (1 - weight) * claimed.logit(_SUREST) - doubt * constants.scores_shared
+    odds = weight * own.logit(SUREST) + (1 - weight) * claimed.logit(SUREST) - doubt * constants.scores_shared
     return float(exponent_for(logits, odds.sigmoid(), free))
 
 

@@ -3,6 +3,10 @@
 from dataclasses import dataclass
 
 
+# No mean probability is taken for surer than this: a classifier may say 0 and 1 of everything.
+SUREST = 1e-3
+
+
 @dataclass(frozen=True, kw_only=True)
 class ScoreConstants:
     """Chosen on one half of the classes of 15 classifiers: lid.176, and classifiers of CLINC150, CUB-200, CIFAR-100.
@@ -22,9 +26,8 @@ class ScoreConstants:
     # The standard deviation of preferences, in nats. Stronger ones are shrunk to it; where scores hide them (lists of
     # the five best classes), so much is assumed.
     scores_preference: float = 1.25
-    # What a labelled item that is exactly alike counts beside the classifier; and the power of their likeness. With a
+    # What a labelled item that is exactly alike counts beside the classifier, and the power of their likeness. With a
     # power of 16, eight labels of 120 no longer correct a class that goes by another name.
-    scores_neighbour: float = 10.0
     scores_alike: float = 8.0
 
     # --- gate ---
@@ -41,10 +44,9 @@ class ScoreConstants:
     scores_shared: float = 0.7
 
     # --- count ---
-    # The log-odds that a class occurs: an offset, and the weight of the classifier's log-odds for the items that it
-    # gives to the class. `scores_beside` of ``manyway.core.presence.Counting`` is the weight of its size.
+    # The log-odds that a class occurs: an offset to the classifier's log-odds for the items that it gives to the
+    # class. `scores_beside` of ``manyway.core.presence.Counting`` is the weight of its size.
     scores_present: float = 2.3
-    scores_named: float = 0.95
 
     # --- several classes per item ---
     # What the batch may add to the log-odds of a class where items have two classes: more than that nobody knows.

@@ -9,7 +9,7 @@ p as the classifier gave them, and the mean claim of class k is
 half an item that claims nothing is added, so that one item does not say everything. The log-odds that class k occurs
 are, with the expected number m_k of its items,
 
-    offset + named · logit a_k + beside · ln (m_k + ½)/(max_j m_j + ½).
+    offset + logit a_k + beside · ln (m_k + ½)/(max_j m_j + ½).
 
 ``manyway.core.presence`` adds the last term, and conditions on there being a class at all.
 """
@@ -18,17 +18,16 @@ import torch
 from torch import Tensor
 
 from manyway.core import Sums
-from manyway.methods.scores.constants import ScoreConstants
+from manyway.methods.scores.constants import SUREST, ScoreConstants
 from manyway.methods.scores.items import Items, Part
 
-_SUREST = 1e-3  # no mean claim says more
 
 
 def claims(items: Items, constants: ScoreConstants) -> Tensor:
     """[k] the log-odds that a class occurs, but for its size; inf where an item is known to be of the class."""
     number, claimed, known = items.each(_sum_claims).values
     mean = claimed / (number + 0.5)
-    odds = constants.scores_present + constants.scores_named * mean.logit(_SUREST)
+    odds = constants.scores_present + mean.logit(SUREST)
     return odds.masked_fill(known > 0, torch.inf)
 
 

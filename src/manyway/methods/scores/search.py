@@ -6,19 +6,15 @@ answers, because a class that the classifier never names is not to be found.
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from math import log, log10
+from math import log
 
 import torch
 from torch import Tensor
 
 from manyway.core import Recorder
-from manyway.methods.evidence.prior import Concentrations, Presence
+from manyway.methods.evidence.prior import Concentrations, Presence, grid_of_alphas
 from manyway.methods.scores.items import InMemory, Items, Likelihood
 
-_N_ALPHAS = 24  # how fine the grid of concentrations is
-_LEAST_TOTAL = 0.1  # of αK: so few that one class per batch is probable
-_LEAST_ALPHA = 1e-3
-_MOST_ALPHA = 100.0  # so many that all classes have equal proportions
 _AHEAD = 1000  # updates that are announced in advance; see ``Dense``
 
 
@@ -107,8 +103,5 @@ def _prior(presence: Presence, n_items: int, limits: Limits) -> Concentrations:
     """The prior of the labels of so many items."""
     masses = presence.masses
     n_classes = masses.shape[-1]
-    least = min(_LEAST_ALPHA, _LEAST_TOTAL / n_classes)
-    grid = torch.logspace(log10(least), log10(_MOST_ALPHA), _N_ALPHAS, dtype=torch.float64)
-    if limits.concentration is not None:
-        grid = torch.tensor([limits.concentration], dtype=torch.float64)
+    grid = grid_of_alphas(n_items, n_classes, limits.concentration)
     return Concentrations.of(grid, n_items, n_classes, masses.dtype, masses.device)
