@@ -351,10 +351,10 @@ def test_one_example_per_class_tells_unknown_queries_by_the_distances_between_cl
 
 
 def test_a_query_that_is_probably_of_some_class_gets_a_label():
-    """Sixty classes in one place: no class is as probable as no class, and yet the query is of one of them."""
+    """Many classes in one place: no class is as probable as no class, and yet the query is of one of them."""
     generator = torch.Generator().manual_seed(0)
-    support = torch.randn(1, 120, 2, generator=generator)
-    labels = torch.arange(60).repeat_interleave(2)[None]
+    support = torch.randn(1, 300, 2, generator=generator)
+    labels = torch.arange(150).repeat_interleave(2)[None]
     solution = solve(
         "evidence", Tasks.from_arrays(support, labels, torch.randn(1, 9, 2, generator=generator)), open_set=True
     )
