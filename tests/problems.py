@@ -62,7 +62,7 @@ def piled(tasks: Tasks, size: int = 64, spread: Spread | None = None) -> Tasks:
     rows, names = tasks.query[0], tasks.class_features
     pile = Pile.of(spread or in_turn(lambda: iter(rows.split(size)), rows.device), rows)
     given = tasks.support[0], tasks.support_labels[0], pile, tasks.base_mean
-    made = Tasks.from_pile(*given, class_features=None if names is None else names[0])
+    made = Tasks.from_pile(*given, class_features=None if names is None else names[0], gaps=tasks.gaps)
     return made.with_known(tasks.known)
 
 

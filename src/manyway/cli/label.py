@@ -156,7 +156,7 @@ def label(
     review
         Afterwards look at the labels on a local web page; saved in the folder `review`.
     """
-    options = columns_given(locals())
+    options = columns_given(locals(), gaps=get_method(method).takes_gaps)
     from manyway.cli.inputs import Inputs, ScoreInputs
     from manyway.cli.review import check_review
     from manyway.methods.scores.kinds import SEVERAL

@@ -237,12 +237,15 @@ def with_formats(text: str) -> str:
     return text
 
 
-def columns_given(given: Mapping[str, Any]) -> Options:
-    """What a command was told about the columns of a table, among all that it was told."""
+def columns_given(given: Mapping[str, Any], *, gaps: bool = False) -> Options:
+    """What a command was told about the columns of a table, among all that it was told.
+
+    ``gaps`` says whether it can use rows that lack features.
+    """
     from manyway.files import Options
 
     chosen = {name: given[name] for name in _OF_TABLES if given[name] is not None}
-    return Options(**chosen)
+    return Options(**chosen, gaps=gaps)
 
 
 def may_replace(path: Path | None, overwrite: bool) -> bool:

@@ -119,7 +119,7 @@ def review(
     no_browser
         Print the address and open no browser.
     """
-    options = columns_given(locals())
+    options = columns_given(locals(), gaps=True)
     from manyway.cli.inputs import Inputs, ScoreInputs
     from manyway.methods.scores.kinds import SEVERAL
 

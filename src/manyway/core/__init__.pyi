@@ -61,7 +61,9 @@ from .transforms import transform as transform
 from .validation import as_features as as_features
 from .validation import as_labels as as_labels
 from .validation import describe_rows as describe_rows
+from .validation import has_gaps as has_gaps
 from .validation import moderate as moderate
 from .validation import resolve_device as resolve_device
 from .validation import row_sizes as row_sizes
 from .validation import shaped as shaped
+from .validation import sizes_of_given as sizes_of_given

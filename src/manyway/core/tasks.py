@@ -15,7 +15,7 @@ from torch import Tensor
 
 from manyway.core.arguments import refuse_type
 from manyway.core.blocks import Pile
-from manyway.core.validation import as_features, as_labels, moderate, shaped
+from manyway.core.validation import as_features, as_labels, has_gaps, moderate, shaped
 from manyway.errors import InputError
 
 # What has a row for every task.
@@ -79,6 +79,9 @@ class Tasks:
         rows of scores are then the log-odds of each class by itself.
     earlier : object, optional
         What earlier batches of the same streams taught: ``Solution.memory`` of the batch before.
+    gaps : bool, default=False
+        Whether features of examples or queries may be missing: NaN.
+        For methods with ``Method.takes_gaps``.
 
     Attributes
     ----------
@@ -122,6 +125,7 @@ class Tasks:
     expectation: Tensor | None = None
     several: bool = False
     earlier: Any = None
+    gaps: bool = False
 
     @staticmethod
     def from_arrays(
@@ -143,11 +147,11 @@ class Tasks:
         Parameters
         ----------
         support : array of shape [t, s, d]
-            The features of the labelled examples.
+            The features of the labelled examples. NaN: the feature is missing.
         support_labels : array of shape [t, s]
             Their classes, integers from 0 to K-1.
         query : array of shape [t, q, d]
-            The features of the queries.
+            The features of the queries; NaN as in ``support``.
         base_mean : array of shape [d], optional
             The mean feature of the encoder's base classes; the transform ``cl2`` subtracts it.
         query_labels : array of shape [t, q], optional
@@ -172,7 +176,7 @@ class Tasks:
         >>> tasks.n_tasks, tasks.n_classes, tuple(tasks.query.shape)
         (1, 2, (1, 3, 1))
         """
-        query = as_features(query, "query")
+        query = as_features(query, "query", gaps=True)
         if query.ndim > 1 and (query.shape[0] == 0 or query.shape[1] == 0):
             raise InputError(
                 "There is no query to label; give at least one task with at least one query."
@@ -227,6 +231,7 @@ class Tasks:
         base_mean: Any = None,
         *,
         class_features: Any = None,
+        gaps: bool = False,
     ) -> Tasks:
         """One task whose queries are read in blocks.
 
@@ -238,6 +243,8 @@ class Tasks:
             The queries.
         base_mean : array of shape [d], optional
         class_features : array of shape [k, d], optional
+        gaps : bool, default=False
+            Whether features of the queries may be missing: NaN.
 
         Returns
         -------
@@ -247,7 +254,7 @@ class Tasks:
         tasks = _checked(
             support[None], support_labels[None], None, base_mean=base_mean, class_features=vectors
         )
-        return replace(tasks, query_table=tasks.query[:, :0], pile=pile)
+        return replace(tasks, query_table=tasks.query[:, :0], pile=pile, gaps=tasks.gaps or gaps)
 
     @staticmethod
     def from_scores(
@@ -633,7 +640,7 @@ def _checked(
 
     Without queries, the first example or class stands in for them.
     """
-    support = as_features(support, "support")
+    support = as_features(support, "support", gaps=True)
     labels = as_labels(support_labels, "support_labels").to(support.device)
     _check_axes(support, query)
     shaped(labels, support.shape[:2], "support_labels", "give one label for each sample")
@@ -669,6 +676,7 @@ def _checked(
         n_classes=n_classes,
         base_mean=None if base_mean is None else base_mean.to(support.dtype),
         class_table=class_features,
+        gaps=has_gaps(support) or (query is not None and has_gaps(query)),
     )
 
 

@@ -18,8 +18,10 @@ _LARGEST = 2.0**50  # of queries, where the labelled examples are ordinary
 _FAR_MEAN = 2.0**24
 
 
-def as_features(values: Any, name: str) -> Tensor:
+def as_features(values: Any, name: str, *, gaps: bool = False) -> Tensor:
     """A float32 or float64 tensor with finite values; ``name`` is what error messages call it.
+
+    With ``gaps``, values may be missing: NaN.
 
     The values may be NumPy, torch, pandas or nested lists, of any real dtype, byte order and memory
     layout. The result is float64 where the input was at least that precise, float32 otherwise.
@@ -35,11 +37,33 @@ def as_features(values: Any, name: str) -> Tensor:
         tensor = tensor.to(torch.float32)
     if tensor.ndim and tensor.shape[-1] == 0:
         raise InputError(f"{name} has no features: its shape is {tuple(tensor.shape)}.")
-    bad = ~torch.isfinite(row_sizes(tensor))
+    bad = ~torch.isfinite(sizes_of_given(tensor) if gaps else row_sizes(tensor))
     if bool(bad.any()):
         rows = describe_rows(bad.flatten().nonzero().flatten().tolist())
-        raise InputError(f"{name} has NaN or infinite values in {rows}; remove or repair them.")
+        what = "infinite" if gaps else "NaN or infinite"
+        raise InputError(f"{name} has {what} values in {rows}; remove or repair them.")
     return tensor
+
+
+def has_gaps(features: Tensor) -> bool:
+    """Whether a value is missing: NaN.
+
+    >>> has_gaps(torch.tensor([[1.0, torch.nan]]))
+    True
+    """
+    return bool(row_sizes(features).isnan().any())
+
+
+def sizes_of_given(features: Tensor) -> Tensor:
+    """The largest magnitude in each row, of the values that are not missing; 0 where all are.
+
+    >>> sizes_of_given(torch.tensor([[1.0, -3.0], [0.5, torch.nan]])).tolist()
+    [3.0, 0.5]
+    """
+    sizes = row_sizes(features)
+    if not bool(sizes.isnan().any()):
+        return sizes
+    return row_sizes(features.masked_fill(features.isnan(), 0))
 
 
 def as_labels(values: Any, name: str) -> Tensor:
@@ -92,7 +116,7 @@ def moderate(
     >>> support.flatten().tolist(), query.flatten().tolist()
     ([0.25, 0.5], [0.25])
     """
-    sizes = row_sizes(support)  # [t, s]
+    sizes = sizes_of_given(support)  # [t, s]
     largest = sizes.amax(-1)
     _refuse_constants(support)
     _refuse_outliers(sizes, largest)
@@ -115,7 +139,9 @@ def moderate(
         )
         raise InputError(f"base_mean has values {values}; use the mean of the same encoder.")
     if query is not None:
-        sizes = row_sizes(query) * (1 if factor is None else factor.squeeze(-1).to(query.dtype))
+        sizes = sizes_of_given(query) * (
+            1 if factor is None else factor.squeeze(-1).to(query.dtype)
+        )
         huge = (sizes > _LARGEST).any(0)
         if bool(huge.any()):
             rows = describe_rows((huge.nonzero().flatten() + first).tolist())

@@ -27,7 +27,7 @@ from manyway.estimators.values import (
     read_vectors,
     to_numpy,
 )
-from manyway.methods import Method, get_method
+from manyway.methods import Method, get_method, needs_whole_rows
 
 Classifier = TypeVar("Classifier", bound="TransductiveClassifier")
 
@@ -99,7 +99,7 @@ class TransductiveClassifier(BatchClassifier):
         Parameters
         ----------
         X : array of shape [s, d]
-            The features of the labelled examples.
+            The features of the labelled examples. For ``Evidence`` some may be missing: NaN.
         y : array of shape [s]
             Their labels, integers or strings. K is the number of distinct labels.
         class_features : mapping of label to array of shape [d], or array of shape [k, d], optional
@@ -129,8 +129,9 @@ class TransductiveClassifier(BatchClassifier):
             self.n_features_in_ = vectors.shape[-1]
         else:
             with in_one_sentence():
-                wanted: dict[str, Any] = {"dtype": [np.float64, np.float32], "copy": True}
-                X, y = validate_data(self, read_features(X), read_labels(y), **wanted)
+                X, y = validate_data(
+                    self, self._whole_rows(X), read_labels(y), copy=True, **self._accepted
+                )
                 check_classification_targets(y)
         self._method.check(self._params())
         self.classes_, self.support_labels_ = np.unique(y, return_inverse=True)
@@ -171,7 +172,8 @@ class TransductiveClassifier(BatchClassifier):
         Parameters
         ----------
         X : array of shape [q, d]
-            The features of the queries.
+            The features of the queries. For ``Evidence`` some may be missing: NaN. A row is then
+            answered from those that are there.
         known : mapping of int to label, optional
             Labels that are known for some rows of X, for example because a person has confirmed or
             corrected them. They are kept, and the labels of the other rows take them into account.
@@ -206,6 +208,27 @@ class TransductiveClassifier(BatchClassifier):
         return Inference.of(
             solution, self._names(solution, X), self.classes_, X, with_objective=with_objective
         )
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.allow_nan = self._method.takes_gaps
+        return tags
+
+    @property
+    def _accepted(self) -> dict[str, Any]:
+        """What scikit-learn lets pass."""
+        finite = "allow-nan" if self._method.takes_gaps else True
+        return {"dtype": [np.float64, np.float32], "ensure_all_finite": finite}
+
+    def _whole_rows(self, X: Any) -> Any:
+        """The features, as scikit-learn can check them.
+
+        Missing ones (NaN) are refused where the method needs all.
+        """
+        values = read_features(X)
+        if not self._method.takes_gaps and _any_missing(values):
+            raise InputError(f"{type(self).__name__} {needs_whole_rows()}")
+        return values
 
     def _forget(self) -> None:
         """Forget earlier batches of a stream; only ``Evidence`` remembers any."""
@@ -270,9 +293,7 @@ class TransductiveClassifier(BatchClassifier):
         """One task, with the rows of X as queries, some of which have known labels."""
         check_is_fitted(self)
         with in_one_sentence():
-            query = validate_data(
-                self, read_features(X), reset=False, dtype=[np.float64, np.float32]
-            )
+            query = validate_data(self, self._whole_rows(X), reset=False, **self._accepted)
         given = known_places(known, self.classes_, len(query))[None] if is_given(known) else None
         arrays = self.support_[None], self.support_labels_[None], query[None], self.base_mean_
         tasks = Tasks.from_arrays(
@@ -290,3 +311,9 @@ class TransductiveClassifier(BatchClassifier):
         for sentence, about_convergence in self._method.remarks(tasks, solution, params):
             warn(sentence, _ConvergenceWarning if about_convergence else UserWarning, stacklevel=3)
         return solution
+
+
+def _any_missing(values: Any) -> bool:
+    """Whether an array of numbers has a NaN."""
+    array = np.asarray(values)
+    return array.dtype.kind == "f" and bool(np.isnan(array).any())

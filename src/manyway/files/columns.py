@@ -53,6 +53,7 @@ _FAR = 200  # numbers that lie this many standard deviations from 0 are rather c
 _SURE = 12  # n whole numbers of a range r all differ by chance with a probability of e^(−n²/2r) at most: below e^−12
 _CODES = [sign * (10.0**digits - 1) for digits in (2, 3, 4, 5) for sign in (-1, 1)]  # -999 for a missing value
 _MANY = 20  # rows, from which on a single column that rises throughout numbers them in any table
+_ENOUGH_ROWS = 3  # without gaps: they say what columns hold
 _WHOLE = re.compile(r"\s*[-+]?\d*\s*")
 _PART = re.compile(r"\s*(-|0?[.,]|\d+(\.\d+)?e-)", re.IGNORECASE)
 _WORDS = 2  # texts have at least this many words on average
@@ -425,7 +426,9 @@ def read_columns(path: Path, options: Options, *, with_labels: bool = True) -> C
     else:
         table = open_table(path, options, is_header)
     if other is not None and options.like is None:
-        table.beside, other.beside, other.gaps = other, table, options.skip_bad
+        table.beside = other
+        other.beside = table
+        other.gaps = options.skip_bad or options.gaps
     if table.is_empty:
         raise InputError(f"{path} has no data row; the first line names the columns, the others are items.")
     chosen = list(range(len(table.names)))
@@ -435,7 +438,7 @@ def read_columns(path: Path, options: Options, *, with_labels: bool = True) -> C
     if table.named:
         chosen, label, item = _assign(path, table, _with_lists(options, table.names))
         label = label if with_labels else None
-    table.gaps = options.skip_bad
+    table.gaps = options.skip_bad or options.gaps
     features = table.features(chosen)
     if table.named and features.shape[1] == len(chosen):
         notes += remarks_on_codes(path.name, features, [table.names[at] for at in chosen])
@@ -470,7 +473,9 @@ def read_columns(path: Path, options: Options, *, with_labels: bool = True) -> C
         place=table.place,
         origin=origin.without_embedding([table.names[at] for at in chosen], features.shape[1]),
     )
-    return _without_gaps(path, contents) if options.skip_bad else contents
+    if options.skip_bad:
+        return _without_gaps(path, contents)
+    return _told_of_gaps(path, contents) if options.gaps else contents
 
 
 def _roles(table: Table, features: Sequence[int], label: int | None, item: Found, options: Options) -> Roles:
@@ -488,6 +493,19 @@ def _roles(table: Table, features: Sequence[int], label: int | None, item: Found
     )
 
 
+def _told_of_gaps(path: Path, contents: Contents) -> Contents:
+    """The same with a note where rows lack features."""
+    lacking = np.isnan(contents.features)
+    n_rows = int(lacking.any(1).sum())
+    if not n_rows:
+        return contents
+    columns = contents.columns or [str(number + 1) for number in range(lacking.shape[1])]
+    where = listed([columns[at] for at in np.flatnonzero(lacking.any(0))])
+    which = f"{n_rows} of {len(lacking)} rows of {path.name} lack numbers, in {where}"
+    left_out = "`skip_bad` leaves them out"
+    return replace(contents, notes=(*contents.notes, f"{which}; the columns that they have are used ({left_out})"))
+
+
 def _without_gaps(path: Path, contents: Contents) -> Contents:
     """The same without rows that lack a feature. These are listed; the cells that say more about them come last."""
     lacking = np.isnan(contents.features)
@@ -497,10 +515,7 @@ def _without_gaps(path: Path, contents: Contents) -> Contents:
     labels, items = (values and [values[row] for row in order] for values in (contents.labels, contents.items))
     names = items or list(map(contents.place, order))
     columns = contents.columns or [str(number + 1) for number in range(lacking.shape[1])]
-    why = []
-    for row in order:
-        gaps = [columns[at] for at in np.flatnonzero(lacking[row])]
-        why.append(f"it has no number in column{'s' * (len(gaps) > 1)} {listed(gaps)}")
+    why = [f"it has {lacking_columns(columns, lacking[row])}" for row in order]
     lost = sorted({*map(str, labels or ())} - {*map(str, (labels or ())[:count])})
     return replace(
         contents,
@@ -513,6 +528,16 @@ def _without_gaps(path: Path, contents: Contents) -> Contents:
         skipped=tuple(zip(map(str, names), why, strict=True))[count:],
         origin=None if contents.origin is None else contents.origin.take(order),
     )
+
+
+def lacking_columns(columns: Sequence[str], lacking: Numbers) -> str:
+    """Which columns have no number, in words, as ``lacking`` [d] says.
+
+    >>> lacking_columns(["width", "height"], np.array([True, False]))
+    "no number in column 'width'"
+    """
+    gaps = [columns[at] for at in np.flatnonzero(lacking)]
+    return f"no number in column{'s' * (len(gaps) > 1)} {listed(gaps)}"
 
 
 def _with_lists(options: Options, names: Sequence[str]) -> Options:
@@ -550,6 +575,9 @@ def odd_features(
     >>> odd_features("a.csv", np.array([[1, 0.5], [2, 0.1], [3, 0.7]]), ["plant", "width"])[0]
     [0]
     """
+    whole = features[~np.isnan(features).any(1)]
+    if len(whole) >= _ENOUGH_ROWS:
+        features = whole
     first, usual = features[:100].astype(np.float64), len(names) / 2
     odd = (first % 1 == 0).all(0) | (first >= _DAYS[0][0]).all(0) | _are_far(first)
     places = [_PLACES.fullmatch(name.strip().casefold()) is not None for name in names]

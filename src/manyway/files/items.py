@@ -14,7 +14,14 @@ from torch import Tensor
 from manyway.core import describe_rows
 from manyway.errors import InputError
 from manyway.files.arrays import decoded, plain, read_arrays, read_npy, values_of
-from manyway.files.columns import named_label, quoted, read_columns, remarks_on_classes, remarks_on_items
+from manyway.files.columns import (
+    lacking_columns,
+    named_label,
+    quoted,
+    read_columns,
+    remarks_on_classes,
+    remarks_on_items,
+)
 from manyway.files.contents import Contents
 from manyway.files.files import check_input
 from manyway.files.formats.base import ArrayFormat, DataFormat, Origin, TableFormat
@@ -59,6 +66,8 @@ class Items:
         Where the rows are in the table of the user, and after them what was skipped.
     origins : tuple of Origin
         The file of another program that the items come from, where answers can be written into it.
+    gaps : bool
+        Whether features of some rows are missing: NaN.
     """
 
     features: np.ndarray[Any, Any] | Tensor
@@ -73,6 +82,7 @@ class Items:
     texts: Sequence[str] | None = None
     origin: TableOrigin | None = None
     origins: tuple[Origin, ...] = ()
+    gaps: bool = False
 
     def __len__(self) -> int:
         return int(self.features.shape[0])
@@ -95,6 +105,19 @@ class Items:
     def name(self, row: int) -> str:
         """The name of a row, or its number."""
         return str(row) if self.names is None else self.names[row]
+
+    def note(self, row: int) -> str:
+        """What is said of a row that lacks features (NaN); empty for the others."""
+        if not self.gaps:
+            return ""
+        features = self.rows(row, row + 1)[0]
+        lacking = features.isnan()
+        if not bool(lacking.any()):
+            return ""
+        if bool(lacking.all()):
+            return "it has no number in any column; the label is what the other items suggest"
+        columns = self.columns or [str(number + 1) for number in range(len(features))]
+        return f"{lacking_columns(columns, lacking.numpy())}; labelled by the other columns"
 
     def text(self, row: int) -> str:
         """The text of a row, or its name."""
@@ -141,7 +164,10 @@ def read_items(path: str | Path, options: Options = AUTO, *, like: Items | None 
     kept = ("base_mean", "columns", "skipped", "notes", "header", "carried", "origin")
     more = {name: getattr(contents, name) for name in kept}
     items = Items(contents.features, class_of_row(path, contents), contents.items, **more)
-    _check_finite(path, items)
+    may_lack = options.gaps and is_table(path)
+    _check_finite(path, items, gaps=may_lack)
+    if may_lack:
+        items = replace(items, gaps=bool(np.isnan(items.features).any()))
     return items if like is None else match_columns(like, items)
 
 
@@ -280,14 +306,18 @@ def _check_shape(path: Path, contents: Contents) -> None:
         raise InputError(f"base_mean in {path} has {len(mean)} entries; features have {features.shape[1]} dimensions.")
 
 
-def _check_finite(path: Path, items: Items) -> None:
-    """Refuse NaN; in pieces, so that a large file is never in memory whole."""
+def _check_finite(path: Path, items: Items, *, gaps: bool) -> None:
+    """Refuse NaN, if these are no gaps; in pieces, so that a large file is never in memory whole."""
     step = max(1, _CHECK_BYTES // (8 * items.n_features))
     for start in range(0, len(items), step):
-        bad = (~torch.isfinite(items.rows(start, start + step))).any(1).nonzero().flatten() + start
+        rows = items.rows(start, start + step)
+        odd = ~torch.isfinite(rows)
+        if gaps:
+            odd &= ~rows.isnan()
+        bad = odd.any(1).nonzero().flatten() + start
         if len(bad):
-            rows = describe_rows(bad.tolist())
-            raise InputError(f"{path} has NaN or infinite features in {rows}; remove or repair them.")
+            where = describe_rows(bad.tolist())
+            raise InputError(f"{path} has NaN or infinite features in {where}; remove or repair them.")
 
 
 def as_tensor(features: np.ndarray[Any, Any] | Tensor) -> Tensor:

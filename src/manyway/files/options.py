@@ -24,6 +24,8 @@ class Options:
         The name or number of the sheet of an Excel file. None: the first.
     skip_bad : bool
         Leave out rows of a table that lack a feature, and list them.
+    gaps : bool
+        Whether rows of a table may lack features, which are NaN then; ``skip_bad`` leaves them out all the same.
     beside : Table or None
         The table of the items, as `open_beside` opens it. Its rows help to tell ids and dates among the columns of the
         examples, and how numbers are written in both.
@@ -47,6 +49,7 @@ class Options:
     text_column: str | None = None
     sheet: str | None = None
     skip_bad: bool = False
+    gaps: bool = False
     beside: Table | None = None
     labelled: bool | None = None
     opened: Table | None = None

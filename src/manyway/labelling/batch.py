@@ -12,7 +12,7 @@ from typing import Any, NamedTuple, NoReturn
 import torch
 from torch import Tensor
 
-from manyway.core import Blocks, Pile, Tasks, in_turn, moderate, on_dask, resolve_device, row_sizes
+from manyway.core import Blocks, Pile, Tasks, in_turn, moderate, on_dask, resolve_device, sizes_of_given
 from manyway.errors import InputError, nearest
 from manyway.files import UNKNOWN as UNKNOWN
 from manyway.files import Items, Scores, first_twice, listed, match_columns, shorten
@@ -129,7 +129,7 @@ def features_batch(support: Items, query: Items, place: Place, *, class_names: I
         return
     # The largest example or class name decides how features of an extreme magnitude are rescaled.
     samples = examples if vectors is None else torch.cat([examples, vectors.to(examples)])
-    largest = samples[row_sizes(samples).argmax()].cpu().view(1, 1, -1)
+    largest = samples[sizes_of_given(samples).argmax()].cpu().view(1, 1, -1)
     size = rows_per_block(len(classes) + query.n_features, device)
 
     def read() -> Iterator[Tensor]:
@@ -139,7 +139,9 @@ def features_batch(support: Items, query: Items, place: Place, *, class_names: I
             yield block[0]
 
     with place.pile(read, examples) as pile:
-        tasks = Tasks.from_pile(examples, labels, pile, support.base_mean, class_features=vectors)
+        tasks = Tasks.from_pile(
+            examples, labels, pile, support.base_mean, class_features=vectors, gaps=query.gaps
+        )
         yield Batch(tasks, tuple(classes), query)
 
 

@@ -12,6 +12,7 @@ import numpy as np
 from manyway.core.arguments import checks_arguments
 from manyway.errors import InputError, nearest, optional
 from manyway.estimators import Evidence, Inference, TransductiveClassifier
+from manyway.files import Items
 from manyway.files.tables import Table, missing
 
 Arrays = tuple[np.ndarray[Any, Any], np.ndarray[Any, Any] | None]  # features, and labels where they are asked for
@@ -38,7 +39,8 @@ def label_frame(
     items : frame, optional
         The items to label, of the same or of another of these kinds. None: the rows of ``examples`` without a label.
     features : str or sequence of str, optional
-        The column of lists that holds the features, or the columns of numbers. None: the only column of lists.
+        The column of lists that holds the features, or the columns of numbers, in which cells may be missing. None:
+        the only column of lists.
     label : str, default="label"
         The column of the examples that holds their labels.
     estimator : estimator, optional
@@ -49,7 +51,8 @@ def label_frame(
     Returns
     -------
     frame
-        ``items``, as the kind that it was, with the new columns of `to_frame`. Without ``items``, all rows of
+        ``items``, as the kind that it was, with the new columns of `to_frame`, and ``note`` where some rows lack
+        numbers, which are then labelled by their other columns. Without ``items``, all rows of
         ``examples``; those with a label keep it, and have no probability. As there is a column of labels already, the
         new columns begin with ``new_`` then, if no ``prefix`` says otherwise.
 
@@ -71,7 +74,19 @@ def label_frame(
         return _label_rest(examples, features, label, estimator, prefix or _NEW)
     known, names = _read(examples, features, label, "examples")
     query, _ = _read(items, features, None, "items")
-    return to_frame(items, estimator.fit(known, names).infer(query), prefix)
+    result = estimator.fit(known, names).infer(query)
+    new = {**result.columns(), **_notes(query, features)}
+    return _with_columns(items, {prefix + name: values for name, values in new.items()})
+
+
+def _notes(rows: np.ndarray[Any, Any], features: Any) -> dict[str, np.ndarray[Any, Any]]:
+    """The column ``note`` about rows that lack features; none where all are whole."""
+    if not np.isnan(rows).any():
+        return {}
+    named = not isinstance(features, str) and features is not None and len(features) == rows.shape[1]
+    columns = tuple(map(str, features)) if named else None
+    items = Items(rows, None, None, columns=columns, gaps=True)
+    return {"note": np.array([items.note(row) for row in range(len(rows))], dtype=object)}
 
 
 def _label_rest(frame: Any, features: Any, label: str, estimator: Any, prefix: str) -> Any:
@@ -84,7 +99,7 @@ def _label_rest(frame: Any, features: Any, label: str, estimator: Any, prefix: s
         raise InputError(f"{which} row has a label in '{label}'; fill in some, and leave those of the items empty.")
     found = estimator.fit(rows[given], np.array(names[given].tolist())).infer(rows[~given])
     columns = {}
-    for name, values in found.columns().items():
+    for name, values in {**found.columns(), **_notes(rows[~given], features)}.items():
         start = names.tolist() if name == "label" else [None] * len(names)
         for row, value in zip(np.flatnonzero(~given).tolist(), values.tolist(), strict=True):
             start[row] = value
@@ -108,7 +123,7 @@ def from_frame(frame: Any, features: str | Sequence[Any] | None = None, label: s
     Returns
     -------
     features : ndarray of shape [n, d]
-        In float32, or float64 where that keeps digits that matter; as from files.
+        In float32, or float64 where that keeps digits that matter; as from files. NaN where a cell is missing.
     labels : ndarray of shape [n] or None
         None where no column of labels is named.
 
@@ -283,7 +298,13 @@ def _read(frame: Any, features: str | Sequence[Any] | None, label: str | None, n
     if not wanted:
         raise InputError("`features` names no column; name the column of lists, or the columns of numbers.")
     found = _arrow(frame, wanted)
-    table = Table(f"the {name}", list(map(str, wanted)), found.columns, hint="leave it out of `features`.")
+    table = Table(
+        f"the {name}",
+        list(map(str, wanted)),
+        found.columns,
+        hint="leave it out of `features`.",
+        gaps=True,
+    )
     if table.is_empty:
         raise InputError(f"There are no {name}; the frame has no rows.")
     return table.features(range(len(wanted))), None if label is None else _labels(frame, label)

@@ -359,7 +359,7 @@ def _answers_by_row(
     """What is added to each row of the table that the items come from."""
     found = {}
     for row in rows:
-        found[origin.rows[row.number]] = [*columns.cells(row), "", *columns.about(row.best[0][0])]
+        found[origin.rows[row.number]] = [*columns.cells(row), items.note(row.number), *columns.about(row.best[0][0])]
     nothing = [""] * len(columns.described)
     for place, (_, reason) in zip(origin.rows[len(items) :], items.skipped, strict=True):
         found[place] = [*columns.without_answer(), f"skipped: {reason}", *nothing]

@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 from manyway.errors import InputError
 from manyway.files import (
     AnyPath,
+    Items,
     Output,
     as_text,
     atomic_write,
@@ -187,7 +188,8 @@ def write_table(
         One per labelled item.
     items : Items or Scores
         What was labelled. Items that were skipped follow at the end, without a label; the column ``note`` with the
-        reason is there only if there are any. Further columns of the items come last; cells of what was skipped follow
+        reason is there only if there are any, or if features of items are missing. Further columns of the items
+        come last; cells of what was skipped follow
         those of the items, where they are known. One that has the name of a column of the answer gets ``given_`` in
         front of it.
     columns : AnswerColumns
@@ -196,7 +198,8 @@ def write_table(
         Files and folders that must not be written over.
     """
     header = ["item", *columns.header]
-    if items.skipped:
+    with_notes = bool(items.skipped) or _has_gaps(items)
+    if with_notes:
         header.append("note")
     more = items.carried
     for name in (*columns.described, *more):
@@ -209,16 +212,25 @@ def write_table(
         return [*map(as_text, found)] if is_text else found
 
     def cells() -> Iterator[list[Any]]:
-        no_note = [""] if items.skipped else []
         for row in rows:
             about = columns.about(row.best[0][0])
-            yield [row.item, *columns.cells(row), *no_note, *about, *carried(row.number)]
+            note = [_note(items, row.number)] if with_notes else []
+            yield [row.item, *columns.cells(row), *note, *about, *carried(row.number)]
         nothing = [None] * len(columns.described)
         for number, (name, reason) in enumerate(items.skipped, len(items)):
-            note = f"skipped: {reason}"
-            yield [name, *columns.without_answer(), note, *nothing, *carried(number)]
+            why = f"skipped: {reason}"
+            yield [name, *columns.without_answer(), why, *nothing, *carried(number)]
 
     return write_rows(path, header, cells(), inputs, for_excel=True)
+
+
+def _has_gaps(items: Named) -> bool:
+    return isinstance(items, Items) and items.gaps
+
+
+def _note(items: Named, number: int) -> str:
+    """What is said of an item that was labelled."""
+    return items.note(number) if isinstance(items, Items) else ""
 
 
 def remember(path: Path) -> None:

@@ -268,6 +268,7 @@ def _about(items: Items) -> dict[str, Any]:
         "labels": items.labels,
         "columns": items.columns,
         "skipped": items.skipped,
+        "gaps": items.gaps,
         "origin": None if items.origin is None else items.origin.saved(),
     }
 
@@ -292,7 +293,13 @@ def _items(features: Any, about: Mapping[str, Any], base_mean: Any) -> Items:
     if origin is not None:
         origin = TableOrigin.load(origin)
     return Items(
-        features, base_mean=base_mean, skipped=skipped, carried=carried, origin=origin, **saved
+        features,
+        base_mean=base_mean,
+        skipped=skipped,
+        carried=carried,
+        origin=origin,
+        gaps=bool(about.get("gaps")),  # neither
+        **saved,
     )
 
 

@@ -175,7 +175,7 @@ def _beside(
     It is made from the answers of the items.
     """
     items = session.data.items
-    reasons = [""] * len(items)
+    reasons = [items.note(row) for row in range(len(items))]
     reasons += [f"skipped: {reason}" for _, reason in items.skipped]
     answers = {
         place: [*cells, reason]

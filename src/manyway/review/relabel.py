@@ -211,12 +211,12 @@ class Relabel:
     @cached_property
     def _examples(self) -> Tensor:
         """[s, d] the examples without their mean, of length 1."""
-        return torch.nn.functional.normalize(self.tasks.support[0] - self._mean, dim=1)
+        return _directions(self.tasks.support[0], self._mean)
 
     @cached_property
     def _items(self) -> Tensor:
         """[q, d] the same of the items."""
-        return torch.nn.functional.normalize(self.tasks.query_table[0] - self._mean, dim=1)
+        return _directions(self.tasks.query_table[0], self._mean)
 
     @cached_property
     def _mean(self) -> Tensor:
@@ -224,8 +224,13 @@ class Relabel:
             return self.tasks.base_mean
         # Scores without examples, and classes that are known by name.
         if self.tasks.support.shape[1] == 0:
-            return self.tasks.query_table[0].mean(0)
-        return self.tasks.support[0].mean(0)
+            return self.tasks.query_table[0].nanmean(0).nan_to_num(0.0)
+        return self.tasks.support[0].nanmean(0).nan_to_num(0.0)
+
+
+def _directions(rows: Tensor, mean: Tensor) -> Tensor:
+    """[n, d] rows without their mean, of length 1; a missing feature is the mean."""
+    return torch.nn.functional.normalize((rows - mean).nan_to_num(0.0), dim=1)
 
 
 def _spread_out(found: Solution, rows: list[int], n_items: int, earliest: Solution) -> Solution:

@@ -59,6 +59,8 @@ class Method:
     takes_known: bool = False
     # whether it takes the scores of a classifier as they are; others take them as features
     scores: bool = False
+    # whether features may be missing (``Tasks.gaps``)
+    takes_gaps: bool = False
     # attributes of what is prepared that estimators show, as `precision_`
     learned: tuple[str, ...] = ()
 
@@ -166,6 +168,8 @@ class Method:
         """What a method cannot do is said here, once."""
         if not self.class_features and not tasks.scores:
             check_samples(self.name, tasks)
+        if tasks.gaps and not self.takes_gaps:
+            raise InputError(f"{self.name} {needs_whole_rows()}")
         able = ", ".join(method.name for method in METHODS.values() if method.takes_known)
         if tasks.known is not None and not self.takes_known:
             raise InputError(
@@ -252,6 +256,13 @@ class Method:
         ]
 
 
+def needs_whole_rows() -> str:
+    """What is said of a method that cannot work with missing features."""
+    able = ", ".join(method.name for method in METHODS.values() if method.takes_gaps)
+    hint = f"use {able}, or leave out rows or columns with gaps"
+    return f"needs a number in every cell, and some are missing (NaN); {hint}."
+
+
 def _row_by_row(
     method: str, tasks: core.Tasks, params: Mapping[str, Any], rows: Any, memory: Any
 ) -> Any:
@@ -309,8 +320,8 @@ _ALL = (
     Method("bpa", "BPA", "bpa:bpa", "Shalam and Korman, ICML 2024", holds_support=True),
     Method("adapt", "ADAPT", "adapt:adapt", "Zhang et al., NeurIPS 2025", class_features=True),
     Method("evidence", "Evidence", "evidence.solver:evidence", "this project, docs/evidence.md", version=17,
-           holds_support="cpu", class_features=True, scores=True, takes_known=True, learned=("precision",),
-           prepare="evidence.solver:prepare_evidence", in_blocks="evidence.solver:evidence"),
+           holds_support="cpu", class_features=True, scores=True, takes_known=True, takes_gaps=True,
+           learned=("precision",), prepare="evidence.solver:prepare_evidence", in_blocks="evidence.solver:evidence"),
     Method("em-dirichlet", "EM-Dirichlet", "dirichlet.solver:em_dirichlet", "Martin et al., CVPR 2024",
            holds_support=True, class_features=True),
     Method("hard-em-dirichlet", "Hard EM-Dirichlet", "dirichlet.solver:hard_em_dirichlet", "Martin et al., CVPR 2024",

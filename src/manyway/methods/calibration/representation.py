@@ -81,6 +81,32 @@ class Representation:
         scaled = (self.curved(rows) - self.middle) * self.weights
         return _shortened(scaled, self.columns, self.shortening)
 
+    def with_gaps(self, rows: Tensor) -> Tensor:
+        """[t, n, d] z, from rows [t, n, d] in which cells may be missing (NaN); these get the middle, 0.
+
+        A row is shortened as if each missing cell had the mean square of those that are there and of one further cell
+        with the square 1.
+        """
+        scaled = (self.curved(rows) - self.middle) * self.weights
+        return scaled.nan_to_num(0.0) * self._shortening_with_gaps(scaled)
+
+    def cells(self, rows: Tensor, scaled_cells: Tensor) -> Tensor:
+        """[t, n, d] the x of scaled cells z [t, n, d], in rows [t, n, d] with gaps."""
+        scaled = (self.curved(rows) - self.middle) * self.weights
+        lengths = self._shortening_with_gaps(scaled)
+        weights = self.weights.where(self.weights > 0, 1.0)
+        curved = scaled_cells / (lengths * weights) + self.middle
+        return _raised(curved, 1 / self.power) + self.lowest
+
+    def _shortening_with_gaps(self, scaled: Tensor) -> Tensor:
+        """[t, n, 1] (‖v‖² / N)^(−h/2) of v [t, n, d] with gaps; see ``with_gaps``."""
+        varies = (self.weights > 0).expand(scaled.shape)
+        n_missing = (scaled.isnan() & varies).sum(-1, keepdim=True)
+        n_given = varies.sum(-1, keepdim=True) - n_missing
+        squares = scaled.square().nansum(-1, keepdim=True)
+        squares = squares + n_missing * (squares + 1) / (n_given + 1)
+        return _shortening_factor(squares, self.columns, self.shortening)
+
     @property
     def learned(self) -> dict[str, Tensor]:
         """What is worth telling, a number per task [t] each."""
@@ -137,8 +163,14 @@ def _shortening(columns: Tensor, constants: Constants) -> Tensor:
 
 def _shortened(scaled: Tensor, columns: Tensor, shortening: Tensor) -> Tensor:
     """[t, n, d] v (‖v‖² / N)^(−h/2)."""
-    squares = scaled.square().sum(-1, keepdim=True) / columns
-    return scaled * squares.clamp_min(torch.finfo(scaled.dtype).tiny).pow(-0.5 * shortening)
+    squares = scaled.square().sum(-1, keepdim=True)
+    return scaled * _shortening_factor(squares, columns, shortening)
+
+
+def _shortening_factor(squares: Tensor, columns: Tensor, shortening: Tensor) -> Tensor:
+    """[t, n, 1] (‖v‖² / N)^(−h/2), for ‖v‖² [t, n, 1]."""
+    tiny = torch.finfo(squares.dtype).tiny
+    return (squares / columns).clamp_min(tiny).pow(-0.5 * shortening)
 
 
 def _raised(rows: Tensor, power: Tensor) -> Tensor:

@@ -108,7 +108,7 @@ class Flattened:
         return rows - (rows * self.measure).sum(-1, keepdim=True) * self.direction
 
 
-def with_queries(tasks: Tasks, change: Moved | Flattened) -> Tasks:
+def with_queries(tasks: Tasks, change: Callable[[Tensor], Tensor]) -> Tasks:
     """The tasks with changed queries, in memory or when they are read."""
     if tasks.pile is not None:
         return replace(tasks, pile=tasks.pile.then(change))
@@ -280,7 +280,7 @@ def _sum_residuals(calibration: Calibration, part: Part) -> Sums:
     distances = part.log_likelihood * (-2 / unit).view(-1, 1, 1)
     errors = (1 / calibration.counts).unsqueeze(1)
     expected = (part.u * (distances + errors) / (1 + errors)).sum((1, 2), dtype=torch.float64)
-    return Sums((part.placed.sum(1, dtype=torch.float64), expected))
+    return Sums((part.coordinates.sum(1, dtype=torch.float64), expected))
 
 
 def replaced(alone: Solution, rows: Tensor, found: Solution) -> Solution:

@@ -326,9 +326,12 @@ def _go_on(last: BlockUpdate, rows: Tensor, memory: BlockMemory) -> tuple[None, 
     return None, later._replace(earlier=memory)
 
 
-def _weigh(judge: Judge, rows: Tensor, memory: BlockMemory) -> tuple[None, BlockMemory]:
+def _weigh(
+    judge: Judge, likelihood: Likelihood, rows: Tensor, memory: BlockMemory
+) -> tuple[None, BlockMemory]:
     """The work that remembers how probable it is that queries are unknown."""
-    unknown = judge(rows, memory.first).masked_fill(memory.known >= 0, 0)
+    coordinates = likelihood.coordinates(rows)
+    unknown = judge(coordinates, memory.first).masked_fill(memory.known >= 0, 0)
     return None, memory._replace(unknown=unknown, counted=counted(unknown))
 
 
@@ -489,7 +492,7 @@ class InBlocks(BatchQueries):
         return BatchAnswers(Reading(self.pile, self.on_part(answer).found, self.before))
 
     def weigh(self, judge: Judge) -> None:
-        _, self.memory = self.pile.each(partial(_weigh, judge), self.memory)
+        _, self.memory = self.pile.each(partial(_weigh, judge, self.likelihood), self.memory)
         self.before = self.memory
         self._change(replace(self.all_classes, weighted=True))
 

@@ -17,6 +17,7 @@ import torch
 from torch import Tensor
 
 from manyway.core import Pile, Scaling, Tasks, class_sums
+from manyway.errors import InputError
 from manyway.methods.calibration import (
     Calibration,
     Finish,
@@ -31,6 +32,7 @@ from manyway.methods.evidence.adapt import Shift
 from manyway.methods.evidence.blocks import InBlocks
 from manyway.methods.evidence.copies import distinct
 from manyway.methods.evidence.likelihood import Distances, query_weights
+from manyway.methods.evidence.missing import Completing, WithGaps
 from manyway.methods.evidence.names import ScaledTasks, representation_of, scale_tasks
 from manyway.methods.evidence.neighbourhood import clumping
 from manyway.methods.evidence.queries import BatchQueries, InMemory
@@ -79,9 +81,10 @@ def calibrate(
     if prepared is None:
         placed = learn_and_place(tasks, parameters, proportions)
     else:
+        prepared = replace(prepared, gaps=tasks.gaps or prepared.gaps)
         placed = PlacedQueries(learned=prepared, rows=prepared.place(tasks))
     learned = placed.learned
-    likelihood = Distances(learned.calibration)
+    likelihood = learned.likelihood
     told = dict(likelihood.learned)
     representation = representation_of(learned.scaling)
     if representation is not None:
@@ -135,6 +138,17 @@ class Learned:
     calibration: Calibration
     one_shot: bool  # whether no class had two samples
     rehearsed: Rehearsed | None = None  # what held-out examples say about claims
+    gaps: bool = False  # whether cells of queries may be missing; see ``missing``
+
+    @property
+    def likelihood(self) -> Distances:
+        """That of placed queries."""
+        return WithGaps(self.calibration) if self.gaps else Distances(self.calibration)
+
+    @property
+    def completing(self) -> Completing:
+        """What places queries with gaps."""
+        return Completing(scaling=self.scaling, calibration=self.calibration)
 
     @property
     def movable(self) -> Representation | None:
@@ -155,10 +169,14 @@ class Learned:
         """[t, q, d] the queries, scaled and placed; None where they are read from a pile."""
         if tasks.pile is not None:
             return None
+        if self.gaps:
+            return self.completing(tasks.query)
         return self.calibration.place(self.scaling(tasks.query))
 
     def placed_pile(self, pile: Pile) -> Pile:
         """The pile whose rows are scaled and placed when they are read."""
+        if self.gaps:
+            return pile.then(self.completing)
         return pile.then(self.scaling).then(self.calibration.placing())
 
     def prototypes(self, tasks: Tasks, queries: InMemory) -> Tensor:
@@ -168,11 +186,15 @@ class Learned:
 
             (Σ_s y_sk z_s + Σ_q a_qk z_q) / (n_k + Σ_q a_qk),
 
-        where a is u times the weight of queries.
+        where a is u times the weight of queries. A missing cell has no part in its mean.
         """
         weights = query_weights(queries.presence.masses).unsqueeze(1)
         taken = queries.u * weights * float(queries.parameters.update_prototypes)
         sums, counts = class_sums(self.scaled)
+        if self.gaps:
+            given = (~tasks.query.isnan()).to(sums)
+            totals = sums + taken.mT @ (self.completing.scaled(tasks.query) * given)
+            return totals / (counts.unsqueeze(-1) + taken.mT @ given)
         totals = sums + taken.mT @ self.scaling(tasks.query)
         return totals / (counts + taken.sum(1)).unsqueeze(-1)
 
@@ -183,6 +205,7 @@ class LearnedBatch(Learned):
 
     placed: Tensor  # [1, q, d]
     found_shift: Shift | None = None
+    query: Tensor | None = None  # [1, q, d] as they are, where cells are missing
 
     @property
     def movable(self) -> Representation | None:
@@ -200,8 +223,13 @@ class LearnedBatch(Learned):
 
         That query is the one sample of the class.
         """
-        calibration = self.calibration.with_classes(self.placed[:, first])
-        return replace(self, calibration=calibration, placed=self.placed[:, rows])
+        coordinates = self.likelihood.coordinates(self.placed)
+        calibration = self.calibration.with_classes(coordinates[:, first])
+        later = replace(self, calibration=calibration, placed=self.placed[:, rows])
+        if self.query is None:
+            return later
+        query = self.query[:, rows]
+        return replace(later, placed=later.completing(query), query=query)
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -210,6 +238,15 @@ class PlacedQueries:
 
     learned: Learned
     rows: Tensor | None  # [t, q, d]; None where they are read from a pile
+
+
+def _learn_for_gaps(tasks: Tasks, parameters: Parameters) -> Learned:
+    """What the support says, with the metric, which rows that lack cells need."""
+    learned = learn_before(tasks, parameters)
+    if learned is None:
+        asked = "without examples" if not tasks.n_support else f"with scale={parameters.scale!r}"
+        raise InputError(f"Cells are missing (NaN), and {asked} every row must be whole; leave these rows out.")
+    return replace(learned, gaps=True)
 
 
 def learn_before(tasks: Tasks, parameters: Parameters) -> Learned | None:
@@ -231,6 +268,9 @@ def learn_and_place(
     A metric is a [d, d] factor per task. Queries and names are therefore placed while it is there.
     ``proportions`` as in ``calibrate``.
     """
+    if tasks.gaps:
+        with_gaps = _learn_for_gaps(tasks, parameters)
+        return PlacedQueries(learned=with_gaps, rows=with_gaps.place(tasks))
     scaled = _scaled(tasks, parameters, proportions)
     if tasks.pile is not None:
         return PlacedQueries(learned=_learn(scaled, parameters), rows=None)

@@ -44,7 +44,7 @@ def _count_near(rows: Tensor, limit: Tensor, part: Part) -> Sums:
     """
     counts = [
         (squared_distances(some, rows) <= limit).sum((1, 2))
-        for some in torch.split(part.placed, _MOST_COMPARED, 1)
+        for some in torch.split(part.coordinates, _MOST_COMPARED, 1)
     ]
     return Sums((torch.stack(counts).sum(0),))
 

@@ -106,6 +106,10 @@ class Likelihood(ABC):
     def learned(self) -> Mapping[str, Tensor]:
         """What is worth telling, a number per task [t] each."""
 
+    def coordinates(self, placed: Tensor) -> Tensor:
+        """[t, b, d] the part of placed rows that says where they are; all of them, usually."""
+        return placed
+
     @abstractmethod
     def of(self, placed: Tensor) -> Tensor:
         """[t, b, k] ℓ of placed rows."""

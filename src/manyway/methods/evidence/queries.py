@@ -62,6 +62,11 @@ class Part:
         """[t, b, k] the last assignments."""
         return self.assign()
 
+    @property
+    def coordinates(self) -> Tensor:
+        """[t, b, d] where the queries are."""
+        return self.likelihood.coordinates(self.placed)
+
     @cached_property
     def log_likelihood(self) -> Tensor:
         """[t, b, k] ℓ."""
@@ -188,7 +193,7 @@ def sampling_stride(n_query: int) -> int:
 class Sample(NamedTuple):
     """Some queries, and a value of each."""
 
-    placed: Tensor  # [t, n, d]
+    placed: Tensor  # [t, n, d] their coordinates
     values: Tensor  # [t, n, …]
 
 
@@ -209,7 +214,7 @@ def sample(
 def _take_rows(stride: int, value: Callable[[Part], Tensor], part: Part) -> Joined:
     """The work that takes them."""
     some = part.every(stride)
-    return Joined((some.placed, value(some)))
+    return Joined((some.coordinates, value(some)))
 
 
 def excluded(log_likelihood: Tensor, known: Tensor) -> Tensor:
@@ -257,7 +262,7 @@ class InMemory(BatchQueries):
 
     def weigh(self, judge: Judge) -> None:
         part = self.part
-        part.unknown = judge(part.placed, 0).masked_fill(part.given >= 0, 0)
+        part.unknown = judge(part.coordinates, 0).masked_fill(part.given >= 0, 0)
         part.any_unknown = True
         self.counted = counted(part.unknown).unsqueeze(-1)
 

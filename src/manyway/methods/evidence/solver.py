@@ -55,12 +55,14 @@ from manyway.methods.evidence.calibrate import (
     learn_and_place,
     learn_before,
 )
+from manyway.methods.evidence.complete import complete_support
 from manyway.methods.evidence.confidence import confidence
 from manyway.methods.evidence.copies import distinct
 from manyway.methods.evidence.count import Findings, count
 from manyway.methods.evidence.group import group
 from manyway.methods.evidence.judge import judge
 from manyway.methods.evidence.likelihood import GivenLikelihood
+from manyway.methods.evidence.missing import Filling
 from manyway.methods.evidence.names import (
     equal_proportions,
     log_probability,
@@ -208,6 +210,8 @@ def evidence(
     as_it_is = replace(parameters, adapt=False)
     together = partial(label, parameters=as_it_is, with_objective=with_objective)
     labelling = Labelling(alone=solve, together=together)
+    if tasks.gaps:
+        tasks = complete_support(tasks)
     if carry and tasks.n_batches > 1:
         if prepared is None:
             prepared = _prepare(tasks[:: tasks.n_batches], parameters)
@@ -252,11 +256,12 @@ def label(
     rows = _notable(tasks, batch)
     if not len(rows):
         return alone
+    whole = _filled(tasks, batch)
     if len(rows) == len(alone.n_iter):
-        moved = _moved_back(tasks, batch, prepared)
+        moved = _moved_back(tasks, whole, batch, prepared)
         return answer(moved, with_objective=with_objective)
     some = replace(batch, representation=select_rows(batch.representation, rows))
-    moved = _moved_back(tasks[rows], some, select_rows(prepared, rows))
+    moved = _moved_back(tasks[rows], whole[rows], some, select_rows(prepared, rows))
     return replaced(alone, rows, answer(moved, with_objective=with_objective))
 
 
@@ -302,10 +307,19 @@ def _notable(tasks: Tasks, batch: CalibratedBatch) -> Tensor:
     return is_notable(batch.queries, calibration).nonzero().squeeze(1)
 
 
+def _filled(tasks: Tasks, batch: CalibratedBatch) -> Tasks:
+    """The tasks with whole queries, for the search of a shift."""
+    calibration = batch.queries.likelihood.calibration
+    if not tasks.gaps or calibration is None or batch.representation is None:
+        return tasks
+    filling = Filling(representation=batch.representation, calibration=calibration)
+    return replace(with_queries(tasks, filling), gaps=False)
+
+
 def _find_shift(tasks: Tasks, batch: CalibratedBatch, prepared: Learned | None) -> Shift:
     """The shift of tasks, whose queries as they are make up ``batch``.
 
-    ``prepared`` is what was learned from their support before.
+    They are whole. ``prepared`` is what was learned from their support before.
     """
     parameters = batch.parameters
     assert batch.representation is not None
@@ -319,9 +333,11 @@ def _find_shift(tasks: Tasks, batch: CalibratedBatch, prepared: Learned | None) 
     return find_shift(tasks, batch.representation, assign, parameters.constants.improbable)
 
 
-def _moved_back(tasks: Tasks, batch: CalibratedBatch, prepared: Learned | None) -> CalibratedBatch:
-    """The batch with queries that are moved back by the shift that is found."""
-    shift = _find_shift(tasks, batch, prepared)
+def _moved_back(
+    tasks: Tasks, whole: Tasks, batch: CalibratedBatch, prepared: Learned | None
+) -> CalibratedBatch:
+    """The batch with queries that are moved back by the shift that is found in ``whole`` ones."""
+    shift = _find_shift(whole, batch, prepared)
     moved = calibrate(with_queries(tasks, Moved(shift.vector)), batch.parameters, prepared)
     return replace(moved, shift=shift, learned={**moved.learned, **shift.learned})
 
@@ -375,6 +391,8 @@ def place_once(tasks: Tasks, open_set: bool = False) -> LearnedBatch:
     Each time more labels are known.
     """
     parameters = Parameters(open_set=open_set)
+    if tasks.gaps:
+        tasks = complete_support(tasks)
     proportions = None
     if not tasks.n_support:
         proportions = first_proportions(replace(tasks, known=None), parameters)
@@ -385,7 +403,7 @@ def place_once(tasks: Tasks, open_set: bool = False) -> LearnedBatch:
     answer(batch)
     if not len(_notable(tasks, batch)):
         return learned
-    shift = _find_shift(tasks, batch, None)
+    shift = _find_shift(_filled(tasks, batch), batch, None)
     moved = _placed(with_queries(tasks, Moved(shift.vector)), parameters, proportions)
     return replace(moved, found_shift=shift, rehearsed=rehearsed)
 
@@ -401,6 +419,8 @@ def _placed(tasks: Tasks, parameters: Parameters, proportions: Tensor | None) ->
         calibration=learned.calibration,
         one_shot=learned.one_shot,
         placed=placed.rows,
+        gaps=learned.gaps,
+        query=tasks.query if learned.gaps else None,
     )
 
 
@@ -420,6 +440,8 @@ def prepare_evidence(tasks: Tasks, **parameters: Any) -> Learned | None:
         None if the scale depends on the queries, or if there is no example, so that nothing can be
         prepared.
     """
+    if tasks.gaps:
+        tasks = complete_support(tasks)
     return _prepare(tasks, Parameters(**parameters))
 
 

@@ -36,7 +36,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from manyway.core import Answered, Joined, Solution, Tally, Tasks, mapped, tally
+from manyway.core import Answered, Joined, Solution, Tally, Tasks, has_gaps, mapped, tally
 from manyway.methods.evidence.adapt import Moved, with_queries
 from manyway.methods.evidence.prior import Presence, remainders
 from manyway.methods.evidence.schedule import Parameters
@@ -260,9 +260,11 @@ def _run(tasks: Tasks, memory: StreamMemory, n_earlier: int, rows: Tensor) -> Ta
     """The new batches of the streams ``rows``, joined with so many batches before."""
     batches = [tasks.query, *memory.query[:n_earlier]]
     labels = [tasks.known_labels, *memory.known[:n_earlier]]
+    queries = torch.cat([one[rows] for one in batches], 1)
     run = replace(
         tasks[rows],
-        query_table=torch.cat([one[rows] for one in batches], 1),
+        query_table=queries,
+        gaps=has_gaps(queries),
         query_index=None,
         query_labels=None,
         unknown_labels=None,

@@ -27,7 +27,7 @@ class UnknownGroups:
         """
         if self.posterior.stride == 1:
             return self.judged[:, part.first : part.first + part.placed.shape[1]]
-        weights = self.posterior.weights(part.placed)
+        weights = self.posterior.weights(part.coordinates)
         weights = weights.masked_fill((self.judged < 0).unsqueeze(1), -1)
         groups = self.judged.gather(1, weights.argmax(-1))
         answered = self.posterior.is_answered(part.unknown, probabilities)

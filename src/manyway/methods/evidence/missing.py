@@ -1,0 +1,213 @@
+"""Missing: cells without a number are integrated out, so that a row is answered from the others.
+
+A missing cell is NaN. Placed rows of a class are normal around its prototype w, with the same
+variance in every direction. So the likelihood of what is there follows from that of whole rows: of
+all values that the missing cells could have, those that are best for a class are also their mean in
+it. Let F be the rows of the metric that belong to the missing columns, and P the projection on what
+is orthogonal to them. Then
+
+    ℓ_qk = −½ τ (‖P (z_q − w_k)‖² − f_q S/n_k),        f_q the part of the columns that are there.
+
+A row without any number has ℓ = 0 for all classes, and gets what the other items say about the
+batch.
+
+**Rows in the search.** Later stages need coordinates of a query: those with missing cells at their
+mean over the classes,
+
+    ẑ_q = P z_q + (1 − P) Σ_k p_qk w_k,        p_q = softmax(ℓ_q).
+
+They would pull a query to the class that it seems to be of. So a placed row has k further columns,
+by which ℓ is larger than that of ẑ,
+
+    c_qk = ½ τ (‖(1 − P) (ẑ_q − w_k)‖² − (1 − f_q) S/n_k),
+
+and all that is linear in placed rows, such as the sums of groups, stays so (``WithGaps``). Examples
+are completed before anything is learned from them (``complete``).
+
+References: Little and Rubin, "Statistical Analysis with Missing Data", 2002 (chapter 11).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from manyway.core import Scaling
+from manyway.methods.calibration import Calibration, Representation
+from manyway.methods.evidence.likelihood import Distances, Linear, Updated
+
+_NUMBERS_AT_ONCE = 1 << 24  # of the systems of equations, one per row, that are solved together
+_RIDGE = 1e-10  # of the mean of a diagonal: it keeps a system solvable, and changes no digit that matters
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class UpdatedWithGaps(Updated):
+    """Updated prototypes for rows that have ``WithGaps.more`` after their coordinates."""
+
+    def __call__(self, placed: Tensor, u: Tensor, free: Tensor, log_likelihood: Tensor) -> Tensor:
+        n_features = placed.shape[-1] - u.shape[-1]
+        more = placed[..., n_features:]
+        return super().__call__(placed[..., :n_features], u, free, log_likelihood - more) + more
+
+
+@dataclass(frozen=True, eq=False)
+class WithGaps(Distances):
+    """The likelihood of rows some of which lack cells: placed rows are ẑ [d] and c [k]."""
+
+    def _more(self, placed: Tensor) -> Tensor:
+        """[t, b, k] c."""
+        return placed[..., self.calibration.offsets.shape[-1] :]
+
+    def coordinates(self, placed: Tensor) -> Tensor:
+        return placed[..., : self.calibration.offsets.shape[-1]]
+
+    def of(self, placed: Tensor) -> Tensor:
+        return super().of(self.coordinates(placed)) + self._more(placed)
+
+    def linear(self) -> Linear:
+        plain = super().linear()
+        own = torch.eye(len(plain.biases), dtype=plain.biases.dtype, device=plain.biases.device)
+        return Linear(torch.cat([plain.weights, own]), plain.biases)
+
+    def totals(self, sums: Tensor, masses: Tensor) -> Tensor:
+        tiny = torch.finfo(masses.dtype).tiny
+        masses = masses.clamp_min(tiny).unsqueeze(-1)
+        return self.of(sums / masses) * masses
+
+    def updated(self, classes: Tensor, sums: Tensor, masses: Tensor, weights: Tensor) -> Updated:
+        plain = super().updated(classes, self.coordinates(sums), masses, weights)
+        parts = {one.name: getattr(plain, one.name) for one in fields(plain)}
+        return UpdatedWithGaps(**parts)
+
+    def lengths(self, placed: Tensor) -> Tensor:
+        return super().lengths(self.coordinates(placed))
+
+    def nearness(self, placed: Tensor, others: Tensor, steepness: float) -> Tensor:
+        return super().nearness(self.coordinates(placed), self.coordinates(others), steepness)
+
+
+class Completed(NamedTuple):
+    """Rows whose gaps are filled."""
+
+    placed: Tensor  # [b, d] ẑ
+    more: Tensor  # [b, k] c
+    cells: Tensor  # [b, d] what is added to the scaled cells, 0 where they were given
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Completing:
+    """From rows [t, b, d] with gaps to placed rows [t, b, d + k] of ``WithGaps``."""
+
+    scaling: Scaling | Representation
+    calibration: Calibration
+
+    def __call__(self, rows: Tensor) -> Tensor:
+        found = self.completed(rows)
+        return torch.cat([found.placed, found.more], -1)
+
+    def scaled(self, rows: Tensor) -> Tensor:
+        """[t, b, d] scaled rows, with any numbers in the gaps."""
+        if isinstance(self.scaling, Representation):
+            return self.scaling.with_gaps(rows)
+        return self.scaling(rows.nan_to_num(0.0))
+
+    def completed(self, rows: Tensor) -> Completed:
+        """The rows, [t, b, …]; those without gaps as they are."""
+        gaps = rows.isnan()
+        n_columns = rows.shape[-1]
+        n_classes = self.calibration.offsets.shape[1]
+        placed = self.calibration.place(self.scaled(rows))
+        more = placed.new_zeros(*placed.shape[:2], n_classes)
+        cells = torch.zeros_like(placed)
+        at_once = max(1, _NUMBERS_AT_ONCE // (n_columns * (n_columns + 2 * n_classes)))
+        metric = self.calibration.placing().metric
+        for task, lacking in enumerate(gaps.any(-1)):
+            one = _OneTask.of(self.calibration, metric, task)
+            for some in lacking.nonzero().squeeze(1).split(at_once):
+                found = one.completed(placed[task, some], gaps[task, some])
+                placed[task, some] = found.placed.to(placed)
+                more[task, some] = found.more.to(placed)
+                cells[task, some] = found.cells.to(placed)
+        return Completed(placed=placed, more=more, cells=cells)
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Filling:
+    """From rows [t, b, d] with gaps to whole rows, with missing cells at their mean over the classes."""
+
+    representation: Representation
+    calibration: Calibration
+
+    def __call__(self, rows: Tensor) -> Tensor:
+        completing = Completing(scaling=self.representation, calibration=self.calibration)
+        cells = self.representation.cells(rows, completing.completed(rows).cells)
+        return rows.where(~rows.isnan(), cells)
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class _OneTask:
+    """What the rows of one task need, in float64."""
+
+    metric: Tensor  # [d, d] its rows belong to the columns
+    products: Tensor  # [d, d] of these rows
+    prototypes: Tensor  # [k, d]
+    errors: Tensor  # [k] S/n
+    half_precision: Tensor  # [] τ/2
+
+    @staticmethod
+    def of(calibration: Calibration, metric: Tensor | None, task: int) -> _OneTask:
+        def own(values: Tensor) -> Tensor:
+            return values[task if len(values) > 1 else 0].double()
+
+        prototypes = own(calibration.offsets)
+        n_columns = prototypes.shape[-1]
+        rows = torch.eye(n_columns, dtype=prototypes.dtype, device=prototypes.device)
+        if metric is not None:
+            rows = own(metric)
+        return _OneTask(
+            metric=rows,
+            products=rows @ rows.mT,
+            prototypes=prototypes,
+            errors=own(calibration.scatter) / own(calibration.counts),
+            half_precision=own(calibration.precision) / 2,
+        )
+
+    def completed(self, placed: Tensor, gaps: Tensor) -> Completed:
+        """Of placed rows [b, d], which have any numbers in their gaps [b, d].
+
+        1 − P is measured in an orthonormal basis of the rows of the metric that belong to the gaps:
+        a Cholesky factor of their products maps products with these rows to coordinates in it.
+        """
+        rows = placed.double()
+        lacking = gaps.unsqueeze(-1).to(rows)
+        factor = self._factor(gaps)
+        of_row = _solved(factor, (rows @ self.metric.mT).unsqueeze(-1) * lacking)  # [b, d, 1]
+        of_classes = _solved(factor, self.metric @ self.prototypes.mT * lacking)  # [b, d, k]
+        given = 1 - gaps.double().mean(-1, keepdim=True)  # f
+        whole = torch.cdist(rows, self.prototypes).square()
+        outside = whole - (of_row - of_classes).square().sum(1)
+        log_likelihood = -self.half_precision * (outside - given * self.errors)
+        of_mean = of_classes @ log_likelihood.softmax(-1).unsqueeze(-1)
+        inside = (of_mean - of_classes).square().sum(1)
+        cells = torch.linalg.solve_triangular(factor.mT, of_mean - of_row, upper=True).squeeze(-1)
+        cells = cells * gaps
+        return Completed(
+            placed=rows + cells @ self.metric,
+            more=self.half_precision * (inside - (1 - given) * self.errors),
+            cells=cells,
+        )
+
+    def _factor(self, gaps: Tensor) -> Tensor:
+        """[b, d, d] the Cholesky factors of the products of missing columns; the others have the identity."""
+        both = gaps.unsqueeze(-1) & gaps.unsqueeze(-2)
+        ridge = _RIDGE * self.products.diagonal().mean()
+        diagonal = torch.where(gaps, ridge, 1.0)
+        return torch.linalg.cholesky(self.products * both + torch.diag_embed(diagonal))
+
+
+def _solved(factor: Tensor, values: Tensor) -> Tensor:
+    """L⁻¹ of the values, for a lower triangle L."""
+    return torch.linalg.solve_triangular(factor, values, upper=False)

@@ -1,0 +1,196 @@
+"""Missing cells: a row is answered from those that are there, and as much less surely."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+from problems import piled
+from sklearn.datasets import load_iris, load_wine
+
+from manyway import Evidence, InputError, Tasks, solve
+from manyway.methods import METHODS
+from manyway.methods.evidence.solver import place_once
+
+
+def split(load, *, shots=5, seed=0):
+    """Examples with labels, items with theirs."""
+    rows, labels = load(return_X_y=True)
+    order = np.random.default_rng(seed).permutation(len(rows))
+    examples = np.concatenate([order[labels[order] == k][:shots] for k in range(labels.max() + 1)])
+    items = np.setdiff1d(order, examples)
+    return rows[examples], labels[examples], rows[items], labels[items]
+
+
+def with_holes(rows, part, seed=0):
+    holed = rows.copy()
+    holed[np.random.default_rng(seed).random(rows.shape) < part] = np.nan
+    return holed
+
+
+def problem(examples=0.0, items=0.0) -> Tasks:
+    support, labels, query, _ = split(load_wine)
+    return Tasks.from_arrays(
+        with_holes(support, examples)[None], labels[None], with_holes(query, items)[None]
+    )
+
+
+def test_nothing_missing_changes_nothing_bit_by_bit():
+    tasks = problem()
+    assert not tasks.gaps
+    perhaps = replace(tasks, gaps=True)
+    assert torch.equal(
+        solve("evidence", perhaps).probabilities, solve("evidence", tasks).probabilities
+    )
+
+
+def test_whole_rows_are_placed_alike_beside_rows_with_gaps():
+    tasks = problem()
+    learned = place_once(tasks)
+    holed = tasks.query.clone()
+    holed[0, 0, 0] = torch.nan
+    with_gaps = place_once(Tasks.from_arrays(tasks.support, tasks.support_labels, holed))
+    of_gaps = with_gaps.likelihood.of(with_gaps.placed)
+    torch.testing.assert_close(
+        of_gaps[:, 1:], learned.likelihood.of(learned.placed)[:, 1:], rtol=1e-3, atol=1e-3
+    )
+
+
+@pytest.mark.parametrize("column", [0, 7])
+def test_a_column_missing_everywhere_is_an_absent_column(column):
+    support, labels, query, _ = split(load_wine)
+    expected = (
+        Evidence().fit(np.delete(support, column, 1), labels).infer(np.delete(query, column, 1))
+    )
+    for rows in (support, query):
+        rows[:, column] = np.nan
+    found = Evidence().fit(support, labels).infer(query)
+    np.testing.assert_allclose(found.probabilities, expected.probabilities, atol=1e-5)
+
+
+def test_an_item_without_any_number_has_what_the_batch_says():
+    support, labels, query, truth = split(load_wine)
+    query = query[truth == 0]
+    query[0] = np.nan
+    shares = Evidence().fit(support, labels).infer(query)
+    assert shares.labels[0] == 0  # all other items are of this class
+    support, labels, query, truth = split(load_wine)
+    query[0] = np.nan
+    found = Evidence().fit(support, labels).infer(query)
+    np.testing.assert_allclose(found.probabilities[0], found.proportions, atol=0.1)
+
+
+def test_fewer_cells_are_less_sure():
+    support, labels, query, _ = split(load_wine)
+    clf = Evidence().fit(support, labels)
+    means = [
+        clf.infer(with_holes(query, part)).probabilities.max(1).mean() for part in (0, 0.5, 0.9)
+    ]
+    assert means == sorted(means, reverse=True)
+    assert means[-1] < 0.7
+
+
+@pytest.mark.parametrize("load", [load_wine, load_iris])
+@pytest.mark.parametrize("part", [0.2, 0.5])
+def test_labels_are_at_least_as_good_as_with_means_filled_in(load, part):
+    support, labels, query, truth = split(load)
+    holed = with_holes(query, part)
+    clf = Evidence().fit(support, labels)
+    found = clf.infer(holed)
+    filled = clf.infer(np.where(np.isnan(holed), support.mean(0), holed))
+    right = (found.labels == truth).mean()
+    assert right >= (filled.labels == truth).mean()
+    assert abs(right - found.probabilities.max(1).mean()) < 0.1
+
+
+@pytest.mark.parametrize("open_set", [False, True])
+def test_blocks_give_what_memory_gives(open_set):
+    tasks = problem(examples=0.1, items=0.3)
+    expected = solve("evidence", tasks, open_set=open_set)
+    found = solve("evidence", piled(tasks, 32), open_set=open_set)
+    torch.testing.assert_close(found.probabilities, expected.probabilities, rtol=0, atol=1e-3)
+
+
+def test_tasks_together_are_labelled_as_each_alone():
+    alone = [problem(examples=0.2, items=part) for part in (0.1, 0.4)]
+    together = Tasks.from_arrays(
+        torch.cat([one.support for one in alone]),
+        torch.cat([one.support_labels for one in alone]),
+        torch.cat([one.query for one in alone]),
+    )
+    found = solve("evidence", together).probabilities
+    expected = torch.cat([solve("evidence", one).probabilities for one in alone])
+    torch.testing.assert_close(found, expected, rtol=0, atol=1e-4)
+
+
+def test_rows_and_columns_in_another_order_give_the_same_labels():
+    tasks = problem(examples=0.2, items=0.3)
+    rows = torch.randperm(tasks.n_query, generator=torch.Generator().manual_seed(0))
+    columns = torch.arange(tasks.n_features).flip(0)
+    turned = Tasks.from_arrays(
+        tasks.support[..., columns], tasks.support_labels, tasks.query[:, rows][..., columns]
+    )
+    found = solve("evidence", turned).probabilities
+    torch.testing.assert_close(
+        found, solve("evidence", tasks).probabilities[:, rows], rtol=0, atol=1e-3
+    )
+
+
+def test_known_labels_and_new_classes_of_a_review_go_with_gaps():
+    tasks = problem(items=0.3)
+    known = torch.full((1, tasks.n_query), -1)
+    known[0, :3] = 1
+    assert solve("evidence", tasks.with_known(known)).labels[0, :3].tolist() == [1, 1, 1]
+    rows = list(range(1, tasks.n_query))
+    learned = place_once(tasks).with_classes([0], rows)
+    assert learned.calibration.offsets.shape[1] == tasks.n_classes + 1
+    assert bool(torch.isfinite(learned.likelihood.of(learned.placed)).all())
+
+
+def test_a_stream_remembers_rows_with_gaps():
+    support, labels, query, truth = split(load_wine)
+    clf = Evidence().fit(support, labels)
+    found = [clf.partial_infer(batch).labels for batch in np.array_split(with_holes(query, 0.2), 2)]
+    found.append(clf.partial_infer(query[:5]).labels)  # a whole batch after them
+    assert (np.concatenate(found[:2]) == truth).mean() > 0.8
+
+
+def test_items_that_all_differ_in_one_way_are_moved_back_in_spite_of_gaps():
+    support, labels, query, truth = split(load_wine, shots=15)
+    shifted = with_holes(query + 1.5 * support.std(0), 0.1)
+    moved = Evidence().fit(support, labels).infer(shifted)
+    left = Evidence(adapt=False).fit(support, labels).infer(shifted)
+    assert (moved.labels == truth).mean() > (left.labels == truth).mean() + 0.1
+
+
+def test_infinite_numbers_are_no_gaps():
+    support, labels, query, _ = split(load_wine)
+    query[0, 0] = np.inf
+    with pytest.raises(InputError, match="infinit"):
+        Evidence().fit(support, labels).infer(query)
+
+
+@pytest.mark.parametrize("scale", ["tcl2", "power"])
+def test_scales_that_need_whole_queries_say_so(scale):
+    with pytest.raises(InputError, match="every row must be whole"):
+        solve("evidence", problem(items=0.2), scale=scale)
+
+
+@pytest.mark.parametrize("scale", [None, "l2", "cl2", "white"])
+def test_other_scales_take_gaps(scale):
+    found = solve("evidence", problem(examples=0.1, items=0.2), scale=scale)
+    assert bool(torch.isfinite(found.probabilities).all())
+
+
+@pytest.mark.parametrize("method", [name for name, one in METHODS.items() if not one.takes_gaps])
+def test_other_methods_say_that_they_need_whole_rows(method):
+    with pytest.raises(InputError, match=r"needs a number in every cell.*use evidence"):
+        solve(method, problem(items=0.1))
+
+
+def test_examples_without_any_number_are_refused():
+    support, labels, query, _ = split(load_wine)
+    with pytest.raises(InputError, match="No column has a number"):
+        Evidence().fit(np.full_like(support, np.nan), labels).infer(query)
