@@ -471,7 +471,7 @@ KNOWN = "label,a,b\nant,0,0\nant,0.1,0\nbee,5,5\nbee,5.1,\ncat,NA,9\n"
 def test_rows_that_lack_a_number_are_left_out_where_wanted_and_listed(run_in_folder):
     Path("known.csv").write_text(KNOWN)
     Path("pile.csv").write_text("id,a,b,site\nx1,5,5.2,hill\nx2,,5,lake\nx3,0,0.1,lake\nx4,nan,,hill\n")
-    code, _, err = run_in_folder("label", "known.csv", "pile.csv")
+    code, _, err = run_in_folder("label", "known.csv", "pile.csv", "--method", "simpleshot")
     assert code == 2
     assert "Column 'a' of known.csv is not all numbers (line 6 has 'NA')" in err
     assert "all such rows with --skip-bad" in err
@@ -493,6 +493,19 @@ def test_rows_that_lack_a_number_are_left_out_where_wanted_and_listed(run_in_fol
     Path("pile.csv").write_text("a,b\n,1\n1,\n")
     code, _, err = run_in_folder("label", "known.csv", "pile.csv", "--skip-bad")
     assert (code, "Every row of pile.csv lacks a feature" in err) == (2, True)
+
+
+def test_rows_that_lack_a_number_are_labelled_by_the_others_and_said(run_in_folder):
+    Path("known.csv").write_text(KNOWN)
+    Path("pile.csv").write_text("id,a,b,site\nx1,5,5.2,hill\nx2,,5,lake\nx3,0,0.1,lake\nx4,nan,,hill\n")
+    code, _, err = run_in_folder("label", "known.csv", "pile.csv")
+    assert code == 0, err
+    assert "2 of 5 rows of known.csv lack numbers, in 'a', 'b'; the columns that they have are used" in err
+    found = list(csv.DictReader(Path("labels.csv").read_text(encoding="utf-8").splitlines()))
+    assert [row["label"] for row in found[:3]] == ["bee", "bee", "ant"]
+    notes = [row["note"] for row in found]
+    assert notes[:3] == ["", "no number in column 'a'; labelled by the other columns", ""]
+    assert notes[3] == "it has no number in any column; the label is what the other items suggest"
 
 
 def test_scores_that_lack_a_number_are_left_out_where_wanted(run_in_folder):

@@ -125,7 +125,7 @@ def test_slices_and_moves_keep_what_a_task_is():
         ([[[0.0], [1.0]]], [[0, 2]], [[[0.0]]], "Class 1 has no example in the support of task 0"),
         ([[[0.0], [1.0]]], [[0, -1]], [[[0.0]]], "integers from 0 to K-1"),
         ([[[0.0], [1.0]]], [[0.0, 1.0]], [[[0.0]]], "must hold integers"),
-        ([[[0.0], [float("nan")]]], [[0, 1]], [[[0.0]]], "support has NaN or infinite values in row 1"),
+        ([[[0.0], [float("inf")]]], [[0, 1]], [[[0.0]]], "support has infinite values in row 1"),
         ([[0.0], [1.0]], [0, 1], [[0.0]], "three axes"),
         ([[[0.0], [1.0]]], [[0, 1]], np.zeros((1, 0, 1)), "no query"),
         ([[[0.0], [1.0]]], [[0, 1]], np.zeros((2, 1, 1)), r"query has shape \(2, 1, 1\), not \(1, 1, 1\)"),

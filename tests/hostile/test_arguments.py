@@ -61,6 +61,31 @@ def frame(labels: bool = False) -> pyarrow.Table:
     return pyarrow.table({**columns, **({"label": [str(k) for k in Y]} if labels else {})})
 
 
+class Samples:
+    """A view of FiftyOne, as far as it is read."""
+
+    def values(self, field: str) -> list[Any]:
+        return [row.tolist() for row in QUERY]
+
+
+def answer_of_antenna() -> dict[str, Any]:
+    """The response of a pipeline with three detections."""
+    labels = ["ant", "bee"]
+    algorithm = {"name": "insects", "key": "insects"}
+    known = {**algorithm, "task_type": "classification", "version": 1, "category_map": {"labels": labels}}
+    detections = [
+        {
+            "source_image_id": str(at),
+            "bbox": {"x1": 0, "y1": 0, "x2": 1, "y2": 1},
+            "algorithm": algorithm,
+            "timestamp": "2024-07-02T23:14:05",
+            "classifications": [{"classification": "ant", "scores": [0.9, 0.1], "algorithm": algorithm}],
+        }
+        for at in range(3)
+    ]
+    return {"algorithms": {"insects": known}, "detections": detections}
+
+
 def foreign(call: Callable[..., Any], good: dict[str, Any], names: list[str]) -> list[str]:
     """The bad values that end in anything but an answer or an InputError."""
     found = []
@@ -153,10 +178,18 @@ FUNCTIONS: dict[str, tuple[Callable[..., Any], Callable[[], dict[str, Any]]]] = 
         manyway.to_frame,
         lambda: {"frame": frame(), "result": manyway.SimpleShot().fit(X, Y).infer(QUERY)},
     ),
+    "examine": (manyway.examine, lambda: {"X": X, "y": Y, "n_present": (2,), "n_items": 4}),
+    "label_antenna": (manyway.label_antenna, lambda: {"response": answer_of_antenna()}),
+    "from_fiftyone": (manyway.from_fiftyone, lambda: {"samples": Samples()}),
     "plot_presence": (manyway.plot_presence, lambda: {"result": _evidence().infer(QUERY)}),
     "plot_reliability": (manyway.plot_reliability, lambda: {"probabilities": [[0.9, 0.1]], "labels": [0]}),
     "plot_k_eff": (manyway.plot_k_eff, lambda: {"evaluations": {}}),
 }
+
+
+def test_every_public_function_is_walked():
+    functions = {name for name in manyway.__all__ if inspect.isfunction(getattr(manyway, name))}
+    assert functions - {"to_fiftyone"} <= {*FUNCTIONS}  # that one needs FiftyOne itself, which is not installed
 
 
 @pytest.mark.parametrize("name", FUNCTIONS)

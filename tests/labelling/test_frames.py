@@ -337,3 +337,16 @@ def test_a_partly_labelled_frame_comes_back_whole(kind):
     assert {"new_label_2", "new_probability_2"} <= rows[0].keys()
     with pytest.raises(InputError, match="Every row has a label in 'id'"):
         label_frame(table, features=["w"], label="id")
+
+
+@pytest.mark.parametrize("kind", [pd.DataFrame, polars.DataFrame, pyarrow.table])
+def test_rows_that_lack_numbers_are_labelled_by_the_others_and_said(kind):
+    examples = kind({"a": [0.0, 0.1, 5.0, None], "b": [0.2, 0.0, 5.1, 5.0], "label": ["ant", "ant", "bee", "bee"]})
+    items = kind({"a": [None, 0.0, 5.0, None], "b": [5.0, 0.1, 4.9, None]})
+    found = label_frame(examples, items, features=["a", "b"])
+    notes = [str(note) for note in found["note"].to_pylist()] if kind is pyarrow.table else list(found["note"])
+    labels = found["label"].to_pylist() if kind is pyarrow.table else list(found["label"])
+    assert labels[:3] == ["bee", "ant", "bee"]
+    assert notes[0] == "no number in column 'a'; labelled by the other columns"
+    assert notes[1:3] == ["", ""]
+    assert notes[3].startswith("it has no number in any column")

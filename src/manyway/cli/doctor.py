@@ -7,14 +7,14 @@ import os
 import platform
 from importlib import import_module, metadata
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any
 
 import typer
 
 import manyway
 from manyway import core, evaluation, files, sampling, training
 from manyway.cli.console import console, say
-from manyway.cli.options import command
+from manyway.cli.options import JsonOption, command
 from manyway.errors import install
 from manyway.methods import DEFAULT_METHOD
 
@@ -33,9 +33,7 @@ _NEEDED = " is needed"  # how the words for a package end that is missing or too
 
 
 @command
-def doctor(
-    *, data: Path | None = None, as_json: Annotated[bool, typer.Option("--json")] = False
-) -> None:
+def doctor(*, data: Path | None = None, as_json: JsonOption = False) -> None:
     """Show what is installed, the GPU, the encoders and the data folder, and label a small task as a self-test.
 
     The exit code is 1 if a required package is missing or too old, or if the

@@ -12,7 +12,14 @@ from rich.table import Table
 
 from manyway import encoding, examination, files, labelling
 from manyway.cli.console import console, note, say
-from manyway.cli.options import columns_given, command, may_replace
+from manyway.cli.options import (
+    JsonOption,
+    OutputOption,
+    QuietOption,
+    ReadingOptions,
+    command,
+    may_replace,
+)
 from manyway.errors import InputError
 
 if TYPE_CHECKING:
@@ -29,7 +36,7 @@ def examine(
     examples: Path,
     items: Path | None = None,
     *,
-    output: Annotated[Path | None, typer.Option("--output", "--out", "-o")] = None,
+    output: OutputOption = None,
     html: Path | None = None,
     overwrite: bool = False,
     review: bool = False,
@@ -38,16 +45,9 @@ def examine(
     labels: Path | None = None,
     encoder: str | None = None,
     device: str | None = None,
-    skip_bad: bool = False,
-    no_cache: bool = False,
-    label_column: str | None = None,
-    item_column: str | None = None,
-    ignore_columns: Annotated[list[str] | None, typer.Option("--ignore-column")] = None,
-    feature_columns: Annotated[list[str] | None, typer.Option("--feature-column")] = None,
-    text_column: str | None = None,
-    sheet: str | None = None,
-    quiet: Annotated[bool, typer.Option("--quiet", "-q")] = False,
-    as_json: Annotated[bool, typer.Option("--json")] = False,
+    reading: ReadingOptions,
+    quiet: QuietOption = False,
+    as_json: JsonOption = False,
 ) -> None:
     """Find out what labelled examples can do, before anything is labelled with them.
 
@@ -83,22 +83,9 @@ def examine(
     as_json
         Print everything as one JSON object.
     """
-    options = columns_given(locals())
-    from manyway.cli.inputs import Inputs
     from manyway.core import resolve_device
 
-    if items is None:
-        source = Inputs.of_examples(examples, labels, encoder, options, cached=not no_cache)
-    else:
-        source = Inputs(
-            support=examples,
-            query=items,
-            labels=labels,
-            class_names=None,
-            encoder=encoder,
-            columns=options,
-            cached=not no_cache,
-        ).with_encoder()
+    source = _source(examples, items, labels=labels, encoder=encoder, reading=reading)
     targets = _Targets.checked(output, html, source, overwrite=overwrite, review=review)
     known, pile, _ = source.read(resolve_device(device))
     if items is not None:
@@ -125,6 +112,32 @@ def examine(
         targets.say()
     if review:
         _review_suspects(found, known, source)
+
+
+def _source(
+    examples: Path,
+    items: Path | None,
+    *,
+    labels: Path | None,
+    encoder: str | None,
+    reading: ReadingOptions,
+) -> Inputs:
+    """What is read: examples, and items if there are any."""
+    from manyway.cli.inputs import Inputs
+
+    columns = reading.columns()
+    cached = not reading.no_cache
+    if items is None:
+        return Inputs.of_examples(examples, labels, encoder, columns, cached=cached)
+    return Inputs(
+        support=examples,
+        query=items,
+        labels=labels,
+        class_names=None,
+        encoder=encoder,
+        columns=columns,
+        cached=cached,
+    ).with_encoder()
 
 
 class _Targets(NamedTuple):

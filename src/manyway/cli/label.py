@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import tempfile
-from contextlib import AbstractContextManager, ExitStack
-from dataclasses import replace
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, NamedTuple
 
@@ -14,7 +15,19 @@ from rich.table import Table
 
 from manyway import files, labelling
 from manyway.cli.console import console, note
-from manyway.cli.options import columns_given, command, may_replace, show_all_help
+from manyway.cli.options import (
+    FormOption,
+    JsonOption,
+    KindOption,
+    OpenSetOption,
+    OptionGroup,
+    OutputOption,
+    QuietOption,
+    ReadingOptions,
+    command,
+    may_replace,
+    show_all_help,
+)
 from manyway.errors import InputError
 from manyway.methods import DEFAULT_METHOD, METHODS, get_method
 
@@ -25,43 +38,81 @@ if TYPE_CHECKING:
     from manyway.core import Solution
 
 
+@dataclass(frozen=True, kw_only=True)
+class ScoreOptions(OptionGroup):
+    """What is said about the scores of a classifier, and about answers for them."""
+
+    scores: Path | None = None
+    kind: KindOption = "auto"
+    several: bool = False
+    class_prior: Path | None = None
+    expect: Path | None = None
+    taxonomy: Path | None = None
+    at_least: Annotated[float | None, typer.Option(min=0.0, max=1.0)] = None
+    form: FormOption = None
+    media: Path | None = None
+    batch_by: str | None = None
+
+    @property
+    def any_number(self) -> bool:
+        """Whether an item may have any number of classes."""
+        from manyway.methods.scores.kinds import SEVERAL
+
+        return self.several or self.kind == SEVERAL
+
+    @property
+    def for_scores_only(self) -> dict[str, object]:
+        """What was said that means nothing without scores, by its option; None where it was not."""
+        return {
+            "--class-prior": self.class_prior,
+            "--expect": self.expect,
+            "--media": self.media,
+            "--batch-by": self.batch_by,
+            "--several": self.several or None,
+        }
+
+    def inputs(
+        self, examples: Path | None, labels: Path | None, columns: files.Options
+    ) -> ScoreInputs:
+        """The scores that are read."""
+        from manyway.cli.inputs import ScoreInputs
+        from manyway.methods.scores.kinds import SEVERAL
+
+        assert self.scores is not None
+        return ScoreInputs(
+            scores=self.scores,
+            examples=examples,
+            labels=labels,
+            kind=SEVERAL if self.several else self.kind,
+            columns=columns,
+            class_prior=self.class_prior,
+            taxonomy=self.taxonomy,
+            media=self.media,
+            expect=self.expect,
+        )
+
+
 @command
 def label(
     support: Path | None = None,
     query: Path | None = None,
     *,
     class_names: Path | None = None,
-    output: Annotated[Path | None, typer.Option("--output", "--out", "-o")] = None,
+    output: OutputOption = None,
     overwrite: bool = False,
     labels: Path | None = None,
     method: str = "evidence",
     top: Annotated[int, typer.Option(min=1)] = 2,
     min_confidence: Annotated[float, typer.Option(min=0.0, max=1.0)] = 0.0,
-    open_set: Annotated[bool, typer.Option("--open-set/--closed")] = False,
+    open_set: OpenSetOption = False,
     device: str | None = None,
     dask: str | None = None,
     encoder: str | None = None,
-    skip_bad: bool = False,
-    no_cache: bool = False,
-    label_column: str | None = None,
-    item_column: str | None = None,
-    ignore_columns: Annotated[list[str] | None, typer.Option("--ignore-column")] = None,
-    feature_columns: Annotated[list[str] | None, typer.Option("--feature-column")] = None,
-    text_column: str | None = None,
-    sheet: str | None = None,
+    reading: ReadingOptions,
     review: bool = False,
-    scores: Path | None = None,
-    kind: Annotated[str, typer.Option("--score-kind")] = "auto",
-    several: bool = False,
-    class_prior: Path | None = None,
-    expect: Path | None = None,
-    taxonomy: Path | None = None,
-    at_least: Annotated[float | None, typer.Option(min=0.0, max=1.0)] = None,
-    form: Annotated[str | None, typer.Option("--format")] = None,
-    media: Path | None = None,
-    batch_by: str | None = None,
-    quiet: Annotated[bool, typer.Option("--quiet", "-q")] = False,
-    as_json: Annotated[bool, typer.Option("--json")] = False,
+    of_scores: ScoreOptions,
+    quiet: QuietOption = False,
+    as_json: JsonOption = False,
     dry_run: bool = False,
     help_all: Annotated[bool, typer.Option("--help-all", is_eager=True, callback=show_all_help)] = False,
 ) -> None:
@@ -156,61 +207,75 @@ def label(
     review
         Afterwards look at the labels on a local web page; saved in the folder `review`.
     """
-    options = columns_given(locals(), gaps=get_method(method).takes_gaps)
-    from manyway.cli.inputs import Inputs, ScoreInputs
     from manyway.cli.review import check_review
-    from manyway.methods.scores.kinds import SEVERAL
 
     if review:
-        check_review(method, dask, several=several or kind == SEVERAL)
+        check_review(method, dask, several=of_scores.any_number)
     overwrite = may_replace(output, overwrite)
     status = console(stderr=True).status("reading …")
     place = _place(method, device, dask, status)
-    source: ScoreInputs | Inputs
-    if scores is not None:
-        _refuse({"ITEMS": query, "--class-names": class_names, "--encoder": encoder}, _FOR_FEATURES)
-        source = ScoreInputs(
-            scores=scores,
-            examples=support,
-            labels=labels,
-            kind=SEVERAL if several else kind,
-            columns=options,
-            class_prior=class_prior,
-            taxonomy=taxonomy,
-            media=media,
-            expect=expect,
-        )
-    else:
-        others = {"--class-prior": class_prior, "--expect": expect, "--media": media}
-        _refuse({**others, "--batch-by": batch_by, "--several": several or None}, _FOR_SCORES)
-        if support is None:
-            raise InputError("There is nothing to label; give EXAMPLES and ITEMS, or --scores of a classifier.")
-        source = Inputs.of(
-            support,
-            query,
-            labels=labels,
-            class_names=class_names,
-            encoder=encoder,
-            columns=options,
-            cached=not no_cache,
-        )
-    wishes = Wishes(
-        method=method,
-        top=top,
-        min_confidence=min_confidence,
-        at_least=at_least,
-        open_set=open_set,
-        batch_by=batch_by,
-        taxonomy=taxonomy,
+    source = _source(
+        support,
+        query,
+        labels=labels,
+        class_names=class_names,
+        encoder=encoder,
+        reading=reading,
+        of_scores=of_scores,
+        gaps=get_method(method).takes_gaps,
     )
+    wishes = Wishes(method, top, min_confidence, open_set=open_set, of_scores=of_scores)
     if dry_run:
         source.describe(place.where)
         return
-    with ExitStack() as stack:
-        if as_json and output is None:
-            folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="manyway-")))
-            output = folder / DEFAULT_JSON
-        _run(source, wishes, Output(output, form, overwrite, as_json=as_json, review=review), place, status)
+    with _path_for(output, as_json=as_json) as path:
+        target = Output(path, of_scores.form, overwrite, as_json=as_json, review=review)
+        _run(source, wishes, target, place, status)
+
+
+def _source(
+    support: Path | None,
+    query: Path | None,
+    *,
+    labels: Path | None,
+    class_names: Path | None,
+    encoder: str | None,
+    reading: ReadingOptions,
+    of_scores: ScoreOptions,
+    gaps: bool,
+) -> ScoreInputs | Inputs:
+    """What is read: the scores of a classifier, or examples and items.
+
+    ``gaps`` says whether the method can use rows that lack features.
+    """
+    from manyway.cli.inputs import Inputs
+
+    if of_scores.scores is not None:
+        _refuse({"ITEMS": query, "--class-names": class_names, "--encoder": encoder}, _FOR_FEATURES)
+        return of_scores.inputs(support, labels, reading.columns())
+    _refuse(of_scores.for_scores_only, _FOR_SCORES)
+    if support is None:
+        hint = "give EXAMPLES and ITEMS, or --scores of a classifier"
+        raise InputError(f"There is nothing to label; {hint}.")
+    return Inputs.of(
+        support,
+        query,
+        labels=labels,
+        class_names=class_names,
+        encoder=encoder,
+        columns=reading.columns(gaps=gaps),
+        cached=not reading.no_cache,
+    )
+
+
+@contextmanager
+def _path_for(output: Path | None, *, as_json: bool) -> Iterator[Path | None]:
+    """The file for the labels; one that nobody sees where they go to standard output alone."""
+    if output is not None or not as_json:
+        yield output
+        return
+    with tempfile.TemporaryDirectory(prefix="manyway-") as folder:
+        yield Path(folder) / DEFAULT_JSON
 
 
 def _place(method: str, device: str | None, dask: str | None, status: Status) -> labelling.Place:
@@ -232,10 +297,8 @@ class Wishes(NamedTuple):
     method: str
     top: int
     min_confidence: float
-    at_least: float | None
     open_set: bool
-    batch_by: str | None
-    taxonomy: Path | None
+    of_scores: ScoreOptions
 
 
 class Output(NamedTuple):
@@ -267,14 +330,11 @@ def _run(source: ScoreInputs | Inputs, wishes: Wishes, output: Output, place: la
     target = files.Output(table)
     rows: list[labelling.Row] = []
     with made as batch:
-        if read is None:
-            at_levels = wishes.at_least is not None
+        if isinstance(source, Inputs):
+            batch = _with_levels(batch, wishes, None if form != labelling.INPUT else source.query)
+        else:
+            at_levels = wishes.of_scores.at_least is not None
             labelling.check_format(form, labelling.scores_of(batch), table, at_levels=at_levels)
-        elif isinstance(source, Inputs):
-            if wishes.taxonomy is not None:
-                batch = replace(batch, levels=labelling.read_taxonomy(wishes.taxonomy))
-            if form == labelling.INPUT:
-                batch = labelling.with_origin(batch, source.query)
         with status:
             status.update(f"labelling {len(batch.items)} items with {wishes.method} …")
             solution = _solve(batch, wishes)
@@ -284,7 +344,7 @@ def _run(source: ScoreInputs | Inputs, wishes: Wishes, output: Output, place: la
                 target,
                 top=wishes.top,
                 min_confidence=wishes.min_confidence,
-                at_least=wishes.at_least,
+                at_least=wishes.of_scores.at_least,
                 inputs=source.paths,
                 form=form,
                 each=rows.append if output.as_json else None,
@@ -292,7 +352,7 @@ def _run(source: ScoreInputs | Inputs, wishes: Wishes, output: Output, place: la
         if output.as_json:
             typer.echo(summary_json(summary, rows))
         else:
-            print_summary(summary, wishes.at_least)
+            print_summary(summary, wishes.of_scores.at_least)
         _say_where(output.path, table)
         if output.review:
             if isinstance(source, Inputs):
@@ -301,6 +361,15 @@ def _run(source: ScoreInputs | Inputs, wishes: Wishes, output: Output, place: la
             else:
                 data = scores_data(batch, source.scores.name, open_set=wishes.open_set)
             run_review(data, DEFAULT_FOLDER, first=solution)
+
+
+def _with_levels(
+    batch: labelling.Batch, wishes: Wishes, origin: Path | None
+) -> labelling.Batch:
+    """The batch of features with its taxonomy, and with the file that answers go into, if any."""
+    if wishes.of_scores.taxonomy is not None:
+        batch = replace(batch, levels=labelling.read_taxonomy(wishes.of_scores.taxonomy))
+    return batch if origin is None else labelling.with_origin(batch, origin)
 
 
 def _say_where(path: Path | None, table: Path) -> None:
@@ -323,9 +392,9 @@ def _feature_table(source: Inputs, form: str, output: Output) -> Path:
 
 def _solve(batch: labelling.Batch, wishes: Wishes) -> Solution:
     """Label all items together, or those of each group."""
-    if wishes.batch_by is None:
+    if wishes.of_scores.batch_by is None:
         return labelling.solve_batch(batch, wishes.method, open_set=wishes.open_set)
-    groups = labelling.groups_of(labelling.scores_of(batch), wishes.batch_by)
+    groups = labelling.groups_of(labelling.scores_of(batch), wishes.of_scores.batch_by)
     return labelling.solve_groups(batch, groups, wishes.method, open_set=wishes.open_set)
 
 

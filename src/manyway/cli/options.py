@@ -111,17 +111,27 @@ from __future__ import annotations
 import inspect
 import re
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator
 from copy import copy
-from typing import TYPE_CHECKING, Annotated, Any, TypeVar, get_args, get_origin
+from dataclasses import dataclass, fields
+from functools import wraps
+from pathlib import Path  # the annotations of options are evaluated
+from typing import (
+    TYPE_CHECKING,
+    Annotated,
+    Any,
+    TypeVar,
+    cast,
+    get_args,
+    get_origin,
+    get_type_hints,
+)
 
 import typer
 
 from manyway.methods._table.parameters import doc_entries, doc_sections
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from rich.console import Console
     from rich.progress import Progress
 
@@ -145,11 +155,13 @@ COMMON = {
     )
 }
 WHOLE_HELP: dict[str, str] = {}  # of each command, by its name
-# The options of commands that say how a table is read.
-_OF_TABLES = (
-    *("label_column", "item_column", "ignore_columns", "feature_columns", "text_column"),
-    *("sheet", "skip_bad"),
-)
+# Options that have another name than their parameter, or limits, in several commands.
+OutputOption = Annotated[Path | None, typer.Option("--output", "--out", "-o")]
+OpenSetOption = Annotated[bool, typer.Option("--open-set/--closed")]
+KindOption = Annotated[str, typer.Option("--score-kind")]
+FormOption = Annotated[str | None, typer.Option("--format")]
+QuietOption = Annotated[bool, typer.Option("--quiet", "-q")]
+JsonOption = Annotated[bool, typer.Option("--json")]
 _MORE = "[bold]More examples:[/bold]"
 _SHARED = {
     name: (entry, None if title == "Parameters" else title)
@@ -159,8 +171,49 @@ _SHARED = {
 }
 
 
+class OptionGroup:
+    """Options that belong together: a dataclass with a field for each.
+
+    A command takes them as one argument.
+    """
+
+
+@dataclass(frozen=True, kw_only=True)
+class ReadingOptions(OptionGroup):
+    """How examples and items are read."""
+
+    skip_bad: bool = False
+    no_cache: bool = False
+    label_column: str | None = None
+    item_column: str | None = None
+    ignore_columns: Annotated[list[str] | None, typer.Option("--ignore-column")] = None
+    feature_columns: Annotated[list[str] | None, typer.Option("--feature-column")] = None
+    text_column: str | None = None
+    sheet: str | None = None
+
+    def columns(self, *, gaps: bool = False) -> Options:
+        """What was said about the columns of a table.
+
+        ``gaps`` says whether the command can use rows that lack features.
+        """
+        from manyway.files import Options
+
+        return Options(
+            label_column=self.label_column,
+            item_column=self.item_column,
+            ignore_columns=self.ignore_columns or (),
+            feature_columns=self.feature_columns or (),
+            text_column=self.text_column,
+            sheet=self.sheet,
+            skip_bad=self.skip_bad,
+            gaps=gaps,
+        )
+
+
 def command(function: F) -> F:
     """Make a function a command: what it takes by position is an argument, what it takes by name alone an option.
+
+    An argument of a type of ``OptionGroup`` stands for the options in it.
 
     What the help says of each, and its placeholder, is in the section Parameters of the function's
     docstring, or, where several commands have it, in that of this module; there, the title of
@@ -171,7 +224,8 @@ def command(function: F) -> F:
     own = {
         name: (entry, None) for name, entry in doc_entries(sections.get("Parameters", "")).items()
     }
-    for name, parameter in inspect.signature(function, eval_str=True).parameters.items():
+    flat = []
+    for name, parameter in _options_of(function):
         hint = parameter.annotation
         kind, given = get_args(hint) if get_origin(hint) is Annotated else (hint, None)
         by_name = parameter.kind is parameter.KEYWORD_ONLY
@@ -185,12 +239,56 @@ def command(function: F) -> F:
         first, _, text = entry.partition("\n")
         info.metavar = first.partition(" : ")[2] or None
         info.help = " ".join(text.split())
-        function.__annotations__[name] = Annotated[kind, info]
+        flat.append(parameter.replace(annotation=Annotated[kind, info]))
     # the terminal breaks the lines of a paragraph
     text = re.sub(r"(?<=\S)\n(?=\S)", " ", sections[""])
     WHOLE_HELP[function.__name__] = text
-    function.__doc__ = text.partition(_MORE)[0].rstrip()
-    return function
+    made = _with_options(function, inspect.Signature(flat, return_annotation=None))
+    made.__doc__ = text.partition(_MORE)[0].rstrip()
+    return cast("F", made)
+
+
+def _options_of(function: Callable[..., Any]) -> Iterator[tuple[str, inspect.Parameter]]:
+    """The parameters of a command, with the fields of each group in its place."""
+    for name, parameter in inspect.signature(function, eval_str=True).parameters.items():
+        group = _group(parameter)
+        if group is None:
+            yield name, parameter
+            continue
+        hints = get_type_hints(group, include_extras=True)
+        for field in fields(cast("Any", group)):
+            option = parameter.replace(name=field.name, default=field.default)
+            yield field.name, option.replace(annotation=hints[field.name])
+
+
+def _group(parameter: inspect.Parameter) -> type[OptionGroup] | None:
+    """The group that a parameter stands for, if any."""
+    kind = parameter.annotation
+    is_group = isinstance(kind, type) and issubclass(kind, OptionGroup)
+    return kind if is_group else None
+
+
+def _with_options(function: Callable[..., Any], signature: inspect.Signature) -> Callable[..., Any]:
+    """The function with that signature; it makes the groups of the options in them."""
+    own = inspect.signature(function, eval_str=True).parameters
+    groups = {name: _group(parameter) for name, parameter in own.items()}
+
+    @wraps(function)
+    def run(*arguments: Any, **options: Any) -> Any:
+        bound = signature.bind(*arguments, **options)
+        bound.apply_defaults()
+        given = bound.arguments
+        for name, group in groups.items():
+            if group is not None:
+                members = {
+                    field.name: given.pop(field.name) for field in fields(cast("Any", group))
+                }
+                given[name] = group(**members)
+        return function(**given)
+
+    run.__signature__ = signature  # type: ignore[attr-defined]
+    run.__annotations__ = {one.name: one.annotation for one in signature.parameters.values()}
+    return run
 
 
 def show_all_help(context: typer.Context, wanted: bool) -> None:
@@ -235,17 +333,6 @@ def with_formats(text: str) -> str:
     for name, known in words.items():
         text = text.replace(name, known)
     return text
-
-
-def columns_given(given: Mapping[str, Any], *, gaps: bool = False) -> Options:
-    """What a command was told about the columns of a table, among all that it was told.
-
-    ``gaps`` says whether it can use rows that lack features.
-    """
-    from manyway.files import Options
-
-    chosen = {name: given[name] for name in _OF_TABLES if given[name] is not None}
-    return Options(**chosen, gaps=gaps)
 
 
 def may_replace(path: Path | None, overwrite: bool) -> bool:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import cache, partial
 from os.path import abspath
 from pathlib import Path
@@ -16,13 +16,21 @@ import typer
 from manyway import core, encoding, files, labelling, sampling, training
 from manyway import review as reviews
 from manyway.cli.console import console, note, say
-from manyway.cli.options import columns_given, command, may_replace
+from manyway.cli.options import (
+    FormOption,
+    KindOption,
+    OpenSetOption,
+    OptionGroup,
+    ReadingOptions,
+    command,
+    may_replace,
+)
 from manyway.errors import InputError, optional
 
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from manyway.cli.inputs import Inputs, Read
+    from manyway.cli.inputs import Inputs, Read, ScoreInputs
 
 
 DEFAULT_FOLDER = Path("review")
@@ -33,6 +41,42 @@ _LOOKED_AT = 100  # pictures of which one must be there
 _GLYPHS = "embedded letters"  # where the pictures of the demonstration come from
 
 
+@dataclass(frozen=True, kw_only=True)
+class ExportOptions(OptionGroup):
+    """What is to be written of a saved review; None where it is not asked for."""
+
+    export: Path | None = None
+    form: FormOption = None
+    export_examples: Path | None = None
+    overwrite: bool = False
+    sort_into: Path | None = None
+    copy: bool = False
+
+    @property
+    def any(self) -> bool:
+        """Whether anything is asked for."""
+        wanted = (self.export, self.export_examples, self.sort_into)
+        return any(path is not None for path in wanted)
+
+    @property
+    def into_scores(self) -> bool:
+        """Whether labels are written in the format that the scores came in."""
+        return labelling.find_format(self.form, self.export) == labelling.INPUT
+
+    def check(self) -> None:
+        """Refuse an unknown format, and to replace a file of the user."""
+        labelling.find_format(self.form, self.export)
+        for path in (self.export, self.export_examples):
+            if path is not None and not path.is_dir():
+                files.check_output(path, overwrite=may_replace(path, self.overwrite))
+
+    def refuse(self) -> None:
+        """Refuse exports where there is no saved review."""
+        if self.any:
+            hint = "manyway review FOLDER --export FILE"
+            raise InputError(f"Exports are made of a saved review: {hint}.")
+
+
 @command
 def review(
     examples: Path | None = None,
@@ -40,30 +84,18 @@ def review(
     *,
     output: Annotated[Path | None, typer.Option("--output", "-o")] = None,
     demo: bool = False,
-    export: Path | None = None,
-    form: Annotated[str | None, typer.Option("--format")] = None,
-    export_examples: Path | None = None,
-    overwrite: bool = False,
-    sort_into: Path | None = None,
-    copy: bool = False,
+    exports: ExportOptions,
     class_names: Path | None = None,
     scores: Path | None = None,
-    kind: Annotated[str, typer.Option("--score-kind")] = "auto",
+    kind: KindOption = "auto",
     labels: Path | None = None,
     encoder: str | None = None,
     pictures: Path | None = None,
-    open_set: Annotated[bool, typer.Option("--open-set/--closed")] = False,
+    open_set: OpenSetOption = False,
     port: Annotated[int, typer.Option(min=1, max=65535)] = 8765,
     no_browser: bool = False,
     device: str | None = None,
-    skip_bad: bool = False,
-    no_cache: bool = False,
-    label_column: str | None = None,
-    item_column: str | None = None,
-    ignore_columns: Annotated[list[str] | None, typer.Option("--ignore-column")] = None,
-    feature_columns: Annotated[list[str] | None, typer.Option("--feature-column")] = None,
-    text_column: str | None = None,
-    sheet: str | None = None,
+    reading: ReadingOptions,
 ) -> None:
     """Look at the labels of a batch on a local web page, and correct them.
 
@@ -119,81 +151,66 @@ def review(
     no_browser
         Print the address and open no browser.
     """
-    options = columns_given(locals(), gaps=True)
     from manyway.cli.inputs import Inputs, ScoreInputs
     from manyway.methods.scores.kinds import SEVERAL
 
     check_review(several=kind == SEVERAL)
     serve = partial(run_review, port=port, browser=not no_browser)
-    targets = _Targets(
-        labels=export,
-        form=labelling.find_format(form, export),
-        examples=export_examples,
-        folders=sort_into,
-        copy=copy,
-    )
-    targets.check(overwrite=overwrite)
+    exports.check()
     if demo:
-        if examples is not None:
-            raise InputError("--demo brings its own examples and items; name none.")
-        _demonstrate(serve, output)
+        _demonstrate(serve, output, examples)
     elif scores is not None:
         if items is not None or class_names is not None:
             raise InputError("With --scores give at most EXAMPLES: scores of labelled items.")
-        given = ScoreInputs(scores=scores, examples=examples, labels=labels, kind=kind, columns=options)
-        with given.batch(labelling.Place(device, in_blocks=False)) as batch:
-            data = scores_data(batch, scores.name, pictures, open_set=open_set)
+        columns = reading.columns()
+        given = ScoreInputs(scores=scores, examples=examples, labels=labels, kind=kind, columns=columns)
+        data = _data_of_scores(given, device, pictures, open_set=open_set)
         serve(data, output or DEFAULT_FOLDER)
     elif examples is None:
         raise InputError("Name EXAMPLES and ITEMS, or the folder of a saved review, or try --demo.")
     elif items is None and class_names is None and not files.is_table(examples):
-        if output is not None:
-            raise InputError("-o names the folder of a new review; one that goes on stays where it is.")
-        if targets.any:
-            _export(examples, targets)
-        else:
-            serve(None, examples)
-    elif targets.any:
-        raise InputError("Exports are made of a saved review: manyway review FOLDER --export FILE.")
+        _go_on(serve, examples, exports, output)
     else:
+        exports.refuse()
         source = Inputs.of(
             examples,
             items,
             labels=labels,
             class_names=class_names,
             encoder=encoder,
-            columns=options,
-            cached=not no_cache,
+            columns=reading.columns(gaps=True),
+            cached=not reading.no_cache,
         )
         read = source.read(core.resolve_device(device))
         serve(features_data(source, read, pictures, open_set=open_set), output or DEFAULT_FOLDER)
 
 
-class _Targets(NamedTuple):
-    """What is to be written of a saved review; None where it is not asked for."""
-
-    labels: Path | None
-    form: str  # of the labels
-    examples: Path | None
-    folders: Path | None
-    copy: bool  # the pictures in the folders, instead of linking to them
-
-    @property
-    def any(self) -> bool:
-        """Whether anything is asked for."""
-        return any(path is not None for path in (self.labels, self.examples, self.folders))
-
-    def check(self, *, overwrite: bool) -> None:
-        """Refuse to replace a file of the user."""
-        for path in (self.labels, self.examples):
-            if path is not None and not path.is_dir():
-                files.check_output(path, overwrite=may_replace(path, overwrite))
+def _data_of_scores(
+    given: ScoreInputs, device: str | None, pictures: Path | None, *, open_set: bool
+) -> reviews.ReviewData:
+    """The scores of a classifier, for a review."""
+    with given.batch(labelling.Place(device, in_blocks=False)) as batch:
+        return scores_data(batch, given.scores.name, pictures, open_set=open_set)
 
 
-def _demonstrate(serve: Callable[..., None], output: Path | None) -> None:
+def _go_on(
+    serve: Callable[..., None], folder: Path, exports: ExportOptions, output: Path | None
+) -> None:
+    """Go on with a saved review, or write what is asked of it."""
+    if output is not None:
+        raise InputError("-o names the folder of a new review; one that goes on stays where it is.")
+    if exports.any:
+        _export(folder, exports)
+    else:
+        serve(None, folder)
+
+
+def _demonstrate(serve: Callable[..., None], output: Path | None, examples: Path | None) -> None:
     """Review drawings of letters, in a folder that is deleted in the end unless one is named."""
     import tempfile
 
+    if examples is not None:
+        raise InputError("--demo brings its own examples and items; name none.")
     if output is not None:
         serve(demo_data(), output)
         return
@@ -201,23 +218,22 @@ def _demonstrate(serve: Callable[..., None], output: Path | None) -> None:
         serve(demo_data(), Path(made) / "review", kept=False)
 
 
-def _export(folder: Path, targets: _Targets) -> None:
+def _export(folder: Path, exports: ExportOptions) -> None:
     """Write labels, examples and folders of a saved review, where they are asked for."""
     session = _open(folder, read_only=True)
     find = picture_access(session.data).find
     try:
-        if targets.labels is not None:
-            is_input = targets.form == labelling.INPUT
-            write = reviews.export_scores if is_input else reviews.export_labels
-            say(f"{write(session, targets.labels)} labels are in {targets.labels}.")
-        if targets.examples is not None:
-            count = reviews.export_examples(session, targets.examples, find)
-            say(f"{count} examples are in {targets.examples}.")
-        if targets.folders is not None:
+        if exports.export is not None:
+            write = reviews.export_scores if exports.into_scores else reviews.export_labels
+            say(f"{write(session, exports.export)} labels are in {exports.export}.")
+        if exports.export_examples is not None:
+            count = reviews.export_examples(session, exports.export_examples, find)
+            say(f"{count} examples are in {exports.export_examples}.")
+        if exports.sort_into is not None:
             if find is None:
                 raise InputError("Only pictures are sorted into folders, and this review has none.")
-            count = reviews.export_folders(session, targets.folders, find, copy=targets.copy)
-            say(f"{count} of {len(session.data.names)} pictures are in {targets.folders}.")
+            count = reviews.export_folders(session, exports.sort_into, find, copy=exports.copy)
+            say(f"{count} of {len(session.data.names)} pictures are in {exports.sort_into}.")
     finally:
         session.close()
     if session.journal.damage:

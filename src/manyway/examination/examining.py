@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from math import ceil, floor, isnan
 from typing import Any
 
@@ -12,7 +12,7 @@ from scipy.special import betaincinv
 from torch import Tensor
 
 from manyway.core import Tasks, as_features
-from manyway.core.arguments import checks_arguments
+from manyway.core.arguments import checks_arguments, shown
 from manyway.errors import InputError
 from manyway.examination.accuracy import (
     Beaten,
@@ -155,7 +155,10 @@ def examine(
 
 def _numbered(y: Any, n_examples: int) -> tuple[Tensor, tuple[str, ...]]:
     """The number of each example's class, and the names of the classes."""
-    values = y.tolist() if isinstance(y, Tensor | np.ndarray) else list(y)
+    values = y.tolist() if isinstance(y, Tensor | np.ndarray) else y
+    if not isinstance(values, Iterable):
+        raise InputError(f"y is {shown(y)}; give one label for each example.")
+    values = list(values)
     if len(values) != n_examples:
         raise InputError(
             f"There are {n_examples} examples and {len(values)} labels; give one for each."

@@ -536,7 +536,7 @@ def lacking_columns(columns: Sequence[str], lacking: Numbers) -> str:
     >>> lacking_columns(["width", "height"], np.array([True, False]))
     "no number in column 'width'"
     """
-    gaps = [columns[at] for at in np.flatnonzero(lacking)]
+    gaps = [columns[at] for at in np.flatnonzero(lacking).tolist()]
     return f"no number in column{'s' * (len(gaps) > 1)} {listed(gaps)}"
 
 
@@ -575,9 +575,9 @@ def odd_features(
     >>> odd_features("a.csv", np.array([[1, 0.5], [2, 0.1], [3, 0.7]]), ["plant", "width"])[0]
     [0]
     """
-    whole = features[~np.isnan(features).any(1)]
-    if len(whole) >= _ENOUGH_ROWS:
-        features = whole
+    without_gaps = features[~np.isnan(features).any(1)]
+    if len(without_gaps) >= _ENOUGH_ROWS:
+        features = without_gaps
     first, usual = features[:100].astype(np.float64), len(names) / 2
     odd = (first % 1 == 0).all(0) | (first >= _DAYS[0][0]).all(0) | _are_far(first)
     places = [_PLACES.fullmatch(name.strip().casefold()) is not None for name in names]

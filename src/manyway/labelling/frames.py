@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from manyway.core.arguments import checks_arguments
+from manyway.core.arguments import checks_arguments, shown
 from manyway.errors import InputError, nearest, optional
 from manyway.estimators import Evidence, Inference, TransductiveClassifier
 from manyway.files import Items
@@ -252,6 +252,8 @@ def from_fiftyone(samples: Any, embeddings: str = "embeddings", label: str | Non
     >>> labelled = dataset.exists("ground_truth")  # doctest: +SKIP
     >>> clf = Evidence().fit(*from_fiftyone(labelled, label="ground_truth"))  # doctest: +SKIP
     """
+    if isinstance(samples, Mapping) or not callable(getattr(samples, "values", None)):
+        raise InputError(f"samples is {shown(samples)}; give a data set or a view of FiftyOne.")
     vectors = _filled(samples.values(embeddings), f"embedding in the field '{embeddings}'")
     if len({np.shape(vector) for vector in vectors}) != 1:
         raise InputError(f"The field '{embeddings}' holds no vectors, or vectors of different lengths.")
@@ -303,8 +305,9 @@ def _read(frame: Any, features: str | Sequence[Any] | None, label: str | None, n
         list(map(str, wanted)),
         found.columns,
         hint="leave it out of `features`.",
-        gaps=True,
     )
+    # Of a vector that an encoder made, no part can be missing.
+    table.gaps = len(wanted) > 1 or not table.holds_lists(0)
     if table.is_empty:
         raise InputError(f"There are no {name}; the frame has no rows.")
     return table.features(range(len(wanted))), None if label is None else _labels(frame, label)
