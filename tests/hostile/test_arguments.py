@@ -178,7 +178,7 @@ FUNCTIONS: dict[str, tuple[Callable[..., Any], Callable[[], dict[str, Any]]]] = 
         manyway.to_frame,
         lambda: {"frame": frame(), "result": manyway.SimpleShot().fit(X, Y).infer(QUERY)},
     ),
-    "examine": (manyway.examine, lambda: {"X": X, "y": Y, "n_present": (2,), "n_items": 4}),
+    "examine": (manyway.examine, lambda: {"X": X[::3], "y": Y[::3], "n_items": 4}),  # one each: nothing is rehearsed
     "label_antenna": (manyway.label_antenna, lambda: {"response": answer_of_antenna()}),
     "from_fiftyone": (manyway.from_fiftyone, lambda: {"samples": Samples()}),
     "plot_presence": (manyway.plot_presence, lambda: {"result": _evidence().infer(QUERY)}),
@@ -199,6 +199,11 @@ def test_arguments_of_functions(name):
     function, good = FUNCTIONS[name]
     assert foreign(function, good(), parameters(function)) == []
     plt.close("all")
+
+
+def test_items_and_seed_of_an_examination():
+    good = {"X": X, "y": Y, "n_present": (), "n_items": 4}
+    assert foreign(manyway.examine, good, ["items", "seed"]) == []
 
 
 def test_a_misspelt_parameter_is_said_with_the_right_one():
