@@ -95,14 +95,20 @@ def test_fewer_cells_are_less_sure():
 @pytest.mark.parametrize("load", [load_wine, load_iris])
 @pytest.mark.parametrize("part", [0.2, 0.5])
 def test_labels_are_at_least_as_good_as_with_means_filled_in(load, part):
-    support, labels, query, truth = split(load)
-    holed = with_holes(query, part)
-    clf = Evidence().fit(support, labels)
-    found = clf.infer(holed)
-    filled = clf.infer(np.where(np.isnan(holed), support.mean(0), holed))
-    right = (found.labels == truth).mean()
-    assert right >= (filled.labels == truth).mean()
-    assert abs(right - found.probabilities.max(1).mean()) < 0.1
+    right = []
+    right_if_filled = []
+    claimed = []
+    for seed in range(3):
+        support, labels, query, truth = split(load, seed=seed)
+        holed = with_holes(query, part, seed)
+        clf = Evidence().fit(support, labels)
+        found = clf.infer(holed)
+        filled = clf.infer(np.where(np.isnan(holed), support.mean(0), holed))
+        right.append((found.labels == truth).mean())
+        right_if_filled.append((filled.labels == truth).mean())
+        claimed.append(found.probabilities.max(1).mean())
+    assert np.mean(right) >= np.mean(right_if_filled) - 0.01  # about two items of a batch
+    assert abs(np.mean(right) - np.mean(claimed)) < 0.1
 
 
 @pytest.mark.parametrize("open_set", [False, True])
