@@ -200,3 +200,9 @@ def test_examples_without_any_number_are_refused():
     support, labels, query, _ = split(load_wine)
     with pytest.raises(InputError, match="No column has a number"):
         Evidence().fit(np.full_like(support, np.nan), labels).infer(query)
+
+
+def test_what_a_solution_makes_on_request_goes_with_gaps():
+    found = solve("evidence", problem(examples=0.1, items=0.3))
+    for value in (found.review_scores, found.prototypes, found.presence, found.copies):
+        assert bool(torch.isfinite(value).all())

@@ -85,8 +85,8 @@ class WithGaps(Distances):
     def lengths(self, placed: Tensor) -> Tensor:
         return super().lengths(self.coordinates(placed))
 
-    def nearness(self, placed: Tensor, others: Tensor, steepness: float) -> Tensor:
-        return super().nearness(self.coordinates(placed), self.coordinates(others), steepness)
+    def nearness(self, placed: Tensor, others: Tensor) -> Tensor:
+        return super().nearness(self.coordinates(placed), self.coordinates(others))
 
 
 class Completed(NamedTuple):
