@@ -6,7 +6,7 @@ import ast
 
 import pytest
 
-from benchmarks.mutation import changed, drawn, places
+from benchmarks.mutation import ROOT, changed, drawn, own_tests, places
 
 CODE = '''def f(x, y):
     """A text."""
@@ -43,5 +43,11 @@ def test_every_place_is_changed_once_and_nothing_else_is(path):
 
 
 def test_the_same_seed_draws_the_same_changes(path):
-    assert drawn(path.parent, 3, seed=5) == drawn(path.parent, 3, seed=5)
-    assert len(drawn(path.parent, 100, seed=5)) == len(EXPECTED)
+    assert drawn([path.parent], 3, seed=5) == drawn([path.parent], 3, seed=5)
+    assert len(drawn([path.parent], 100, seed=5)) == len(EXPECTED)
+
+
+def test_the_tests_of_a_module_have_its_name():
+    package = ROOT / "src" / "manyway"
+    assert own_tests(package / "methods" / "evidence" / "loop.py") == ROOT / "tests" / "methods" / "evidence" / "test_loop.py"
+    assert own_tests(package / "methods" / "evidence" / "kernel.py") is None

@@ -12,20 +12,8 @@ from problems import make_tasks
 from manyway import Tasks, solve
 from manyway.methods.calibration.calibration import calibrate
 from manyway.methods.calibration.constants import Constants
-from manyway.methods.calibration.distances import distances_between, squared_distances
-from manyway.methods.calibration.left_out import MOST_SAMPLES, LeftOut
 from manyway.methods.evidence.schedule import Parameters
 from manyway.methods.evidence.solver import learn_before
-
-
-@pytest.mark.parametrize(("n_classes", "equal"), [(3, False), (MOST_SAMPLES + 1, True)])
-def test_samples_of_large_classes_weigh_less_unless_there_are_more_classes_than_samples_left_out(n_classes, equal):
-    counts = torch.full((1, n_classes), 2.0).index_fill(1, torch.tensor([0]), 40.0)
-    labels = torch.arange(n_classes).repeat_interleave(counts[0].long())[None]
-    one = torch.ones(1)
-    weights = LeftOut.of(labels, counts, scatter=one, usual=one).usable[0]
-    assert bool((weights == weights[-1]).all()) == equal
-    assert equal or float(weights[0]) < float(weights[-1])
 
 
 def table(n_examples: int, n_features: int = 6) -> Tasks:
@@ -136,13 +124,3 @@ def test_a_prototype_of_fewer_examples_is_shrunk_more():
     ratios = factors / (1 - factors) / plain.counts
     torch.testing.assert_close(ratios, ratios[:, :1].expand_as(ratios))
     torch.testing.assert_close(plain.shrunk(Constants()).precision, plain.precision / factors.amax(-1))
-
-
-@pytest.mark.parametrize("n_features", [1, 2, 4])
-def test_small_distances_of_few_features_keep_their_digits(n_features):
-    """A difference of squares would be rounding alone, and could be negative."""
-    steps = torch.tensor([0.0, 0.0, 2.0**-20, 2.0**-18])
-    samples = (3 + steps).view(1, -1, 1).expand(-1, -1, n_features)
-    expected = n_features * (steps[:, None] - steps[None]).square()
-    assert torch.equal(distances_between(samples)[0], expected)
-    assert torch.equal(squared_distances(samples, samples[:, :2])[0], expected[:, :2])

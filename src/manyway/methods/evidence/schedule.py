@@ -150,7 +150,7 @@ class Parameters:
         known = {one.name for one in fields(Schedule)}
         for name in self.schedule or {}:
             if name not in known:
-                hint = nearest(name, known)
+                hint = nearest(str(name), known)
                 raise InputError(f"The schedule of evidence has no constant '{name}'; {hint}")
         check_params("evidence, schedule", self.schedule or {}, get_type_hints(Schedule))
         for name, most in _AT_MOST.items():

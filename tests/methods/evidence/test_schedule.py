@@ -1,0 +1,95 @@
+"""Parameters and constants: each can be changed by name, wrong ones are refused, and the search follows them."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from problems import make_tasks
+
+from manyway import InputError, Tasks, solve
+from manyway.methods.evidence.schedule import Parameters, Schedule, agreement
+import itertools
+
+
+def test_the_grid_of_alphas_reaches_one_class_and_all():
+    for n_classes in (2, 100, 5000):
+        grid = Schedule().alphas(n_classes)
+        assert n_classes * grid[0] <= 0.1 + 1e-12
+        assert grid[-1] == pytest.approx(100)
+        assert (grid.diff() > 0).all()
+
+
+def test_constants_can_be_changed_by_name_and_unknown_ones_are_refused():
+    tasks = make_tasks(3, n_classes=8, n_query=20, shots=4, spread=1.0)
+    changed = solve("evidence", tasks, schedule={"shared_error": 0.9})
+    assert not torch.equal(changed.probabilities, solve("evidence", tasks).probabilities)
+    # A constant of the calibration, which other methods share.
+    skewed = Tasks.from_arrays(tasks.support.exp(), tasks.support_labels, tasks.query.exp())
+    assert (solve("evidence", skewed).learned["power"] < 0.9).all()
+    assert (solve("evidence", skewed, schedule={"flattest_power": 1.0}).learned["power"] == 1).all()
+    with pytest.raises(InputError, match="did you mean 'shared_error'"):
+        solve("evidence", tasks, schedule={"share_error": 0.9})
+    with pytest.raises(InputError, match="has no constant 'sharpness'"):  # a method of the schedule
+        solve("evidence", tasks, schedule={"sharpness": 1.0})
+    with pytest.raises(InputError, match="anneal_steps is 'many'"):
+        solve("evidence", tasks, schedule={"anneal_steps": "many"})
+
+
+def test_the_sharpness_rises_geometrically_and_would_reach_one_with_the_next_update():
+    schedule = Schedule(anneal_from=0.25, anneal_steps=4)
+    found = [*schedule.annealing, 1.0]
+    assert found[0] == 0.25
+    assert len(found) == 5
+    ratios = [later / one for one, later in itertools.pairwise(found)]
+    assert ratios == pytest.approx([ratios[0]] * 4)
+    assert Schedule(anneal_from=1.0).annealing == []
+
+
+def test_agreement_is_one_minus_the_used_part_of_the_classes_that_could_be_used():
+    """N is the exponential of the entropy: as many classes of equal size."""
+    masses = torch.tensor([[6.0, 6.0, 0.0, 0.0], [3.0, 3.0, 3.0, 3.0], [1.0, 1.0, 0.0, 0.0]])
+    expected = torch.tensor([1 - 2 / 4, 0.0, 0.0])  # the last: two queries can be of two classes at most
+    torch.testing.assert_close(agreement(masses), expected, rtol=0, atol=1e-6)
+
+
+def test_parameters_are_those_of_a_call_and_nothing_else():
+    found = Parameters.of({"tol": 0.1, "tasks": None, "prepared": None, "schedule": {"anneal_steps": 3}})
+    assert found == Parameters(tol=0.1, schedule={"anneal_steps": 3})
+    assert found.constants.anneal_steps == 3
+    assert Parameters().constants == Schedule()
+
+
+def test_a_given_concentration_is_the_only_one_that_is_tried():
+    counts = torch.ones(1, 6)
+    assert Parameters(concentration=0.3).prior(20, counts).values.tolist() == pytest.approx([0.3])
+    every = Parameters().prior(20, counts)
+    torch.testing.assert_close(every.values, Schedule().alphas(6).float())
+    assert (every.n_query, every.n_classes, every.weighted) == (20, 6, False)
+    assert Parameters().prior(20, counts, double=True).values.dtype == torch.float64
+    assert Parameters().prior(20, counts, weighted=True).weighted
+
+
+@pytest.mark.parametrize(
+    ("schedule", "said"),
+    [
+        ({"anneal_from": 0.0}, "anneal_from"),
+        ({"anneal_from": 1.5}, "anneal_from is 1.5; it is at most 1"),
+        ({"anneal_from": float("nan")}, "anneal_from"),
+        ({"anneal_steps": 2.5}, "anneal_steps"),
+        ({"anneal_steps": "many"}, "anneal_steps is 'many'"),
+        ({"anneal_steps": None}, "anneal_steps"),
+        ({"none_unknown": 1.0}, "none_unknown"),
+        ({"unknown_weights": 0.5}, "unknown_weights"),
+        ({"unknown_weights": (0.6, "a")}, "unknown_weights"),
+        ({3: 1.0}, "no constant"),
+    ],
+)
+def test_a_wrong_value_of_a_constant_is_one_sentence(schedule, said):
+    with pytest.raises(InputError, match=said):
+        Parameters(schedule=schedule)
+
+
+@pytest.mark.parametrize("schedule", [3, "anneal_from", [("anneal_from", 0.5)], {"anneal_from"}])
+def test_a_schedule_that_is_no_mapping_is_one_sentence(schedule):
+    with pytest.raises(InputError, match="schedule"):
+        Parameters(schedule=schedule)
