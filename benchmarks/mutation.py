@@ -1,12 +1,15 @@
 """Random changes of the code, and whether the tests of its folder notice them.
 
-    python -m benchmarks.mutation FOLDER ... [--number 100] [--seed 0] [--from 1] [--to 100] [--out changes.jsonl]
+    python -m benchmarks.mutation FOLDER ... --tests TESTS ... [--number 100] [--seed 0] [--from 1] [--to 100]
 
 A change is one of: an operator, a comparison or a constant that becomes another one, a condition that is turned round,
 or a statement that is left out. Changes are drawn evenly over the places of the folders' syntax trees. Each is written
 into a copy of the package. The tests run there until the first failure: first those of the module's own name, then the
-others of its folder. What no test notices is reported with its place. Code that is compiled for a GPU and docstrings are
-left alone. The same seed draws the same changes, so that a long run can be done in pieces (``--from``, ``--to``).
+others, in the order in which they are given. What no test notices is reported with its place. The same seed draws the
+same changes, so that a long run can be done in pieces (``--from``, ``--to``).
+
+Left alone are docstrings, modules of kernels, which only a GPU runs, and the limits of memory and time of which a test
+says that twice of them changes no answer (``tests/evidence_limits.py``): a change of these is meant to survive.
 
 A process that has loaded the libraries, and nothing of the package, is forked for each change (Linux and macOS).
 """
@@ -27,6 +30,8 @@ import tempfile
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+
+from evidence_limits import DOUBLED
 
 ROOT = Path(__file__).parents[1]
 LIBRARIES = ("torch", "numpy", "scipy.cluster.hierarchy", "sklearn.datasets", "hypothesis", "pytest")
@@ -72,6 +77,10 @@ def places(tree: ast.AST) -> Iterator[tuple[ast.AST, str]]:
     for node in ast.iter_child_nodes(tree):
         if isinstance(node, ast.FunctionDef) and any("jit" in ast.unparse(one) for one in node.decorator_list):
             continue
+        if isinstance(tree, ast.Module) and _is_limit(node):
+            continue
+        if isinstance(node, ast.arg) or node is getattr(tree, "returns", None):  # the type checker reads annotations
+            continue
         if isinstance(node, ast.Import | ast.ImportFrom | ast.AnnAssign) and not isinstance(tree, ast.FunctionDef):
             if isinstance(node, ast.AnnAssign) and node.value is not None:
                 yield from places(node)
@@ -88,6 +97,13 @@ def places(tree: ast.AST) -> Iterator[tuple[ast.AST, str]]:
         if inside and isinstance(node, ast.Assign | ast.AugAssign | ast.Expr) and not _is_text(node):
             yield node, "statement"
         yield from places(node)
+
+
+def _is_limit(node: ast.AST) -> bool:
+    """Whether a statement of a module sets a limit, twice of which changes no answer."""
+    if not isinstance(node, ast.Assign) or not isinstance(node.targets[0], ast.Name):
+        return False
+    return any(node.targets[0].id in names for names in DOUBLED.values())
 
 
 def _is_text(node: ast.stmt) -> bool:
@@ -144,18 +160,17 @@ def own_tests(path: Path) -> Path | None:
     return tests if tests.exists() else None
 
 
-def noticed_by(change: Change, package: Path) -> str:
-    """The tests that fail in a copy of the package with the change: "module", "folder" or, if none does, ""."""
+def noticed_by(change: Change, package: Path, tests: Sequence[str]) -> str:
+    """The tests that fail in a copy of the package with the change: "module", "others" or, if none does, ""."""
     target = package / change.path.relative_to(ROOT / "src")
     original = target.read_text(encoding="utf-8")
     target.write_text(change.code, encoding="utf-8")
     own = own_tests(change.path)
-    folder = ROOT / "tests" / change.path.parent.relative_to(ROOT / "src" / "manyway")
     try:
         if own is not None and not _pass(package, [str(own)]):
             return "module"
-        others = [str(folder)] if own is None else [str(folder), f"--ignore={own}"]
-        return "" if _pass(package, others) else "folder"
+        others = [*tests] if own is None else [*tests, f"--deselect={own.relative_to(ROOT)}"]
+        return "" if _pass(package, others) else "others"
     finally:
         target.write_text(original, encoding="utf-8")
 
@@ -193,8 +208,9 @@ def drawn(folders: Sequence[Path], number: int, seed: int) -> list[Change]:
     every = []
     for folder in folders:
         for path in sorted(folder.rglob("*.py")):
-            tree = ast.parse(path.read_text(encoding="utf-8"))
-            every += [(path, at) for at in range(len(list(places(tree))))]
+            if not path.stem.endswith("kernel"):
+                tree = ast.parse(path.read_text(encoding="utf-8"))
+                every += [(path, at) for at in range(len(list(places(tree))))]
     chosen = random.Random(seed).sample(every, min(number, len(every)))
     return [changed(path, at) for path, at in chosen]
 
@@ -202,6 +218,7 @@ def drawn(folders: Sequence[Path], number: int, seed: int) -> list[Change]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("folders", type=Path, nargs="+")
+    parser.add_argument("--tests", nargs="+", required=True)
     parser.add_argument("--number", type=int, default=100)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--from", dest="first", type=int, default=1, help="the number of the first change")
@@ -217,7 +234,7 @@ def main() -> None:
         package = Path(home) / "src"
         shutil.copytree(ROOT / "src", package, ignore=shutil.ignore_patterns("__pycache__"))
         for number, change in enumerate(changes, options.first):
-            by = noticed_by(change, package)
+            by = noticed_by(change, package, options.tests)
             survivors += not by
             place = f"{change.path.relative_to(ROOT)}:{change.line}"
             print(f"{number} {by or 'SURVIVES'} {place} {change.what}", flush=True)

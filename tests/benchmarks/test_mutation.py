@@ -48,6 +48,12 @@ def test_the_same_seed_draws_the_same_changes(path):
 
 
 def test_the_tests_of_a_module_have_its_name():
-    package = ROOT / "src" / "manyway"
-    assert own_tests(package / "methods" / "evidence" / "loop.py") == ROOT / "tests" / "methods" / "evidence" / "test_loop.py"
-    assert own_tests(package / "methods" / "evidence" / "kernel.py") is None
+    evidence = ROOT / "src" / "manyway" / "methods" / "evidence"
+    assert own_tests(evidence / "loop.py") == ROOT / "tests" / "methods" / "evidence" / "test_loop.py"
+    assert own_tests(evidence / "kernel.py") is None
+
+
+def test_limits_of_which_twice_changes_nothing_and_kernels_are_left_alone(tmp_path):
+    (tmp_path / "loop.py").write_text("_AHEAD = 10\n_OTHER = 3\n")
+    (tmp_path / "kernel.py").write_text("_TILE = 10\n")
+    assert [one.what for one in drawn([tmp_path], 9, seed=0)] == ["constant: 3 -> 6"]
