@@ -357,7 +357,6 @@ class Evidence(StreamClassifier):
         precision: float | None = None,
         metric: bool = True,
         likelihood: Literal["auto", "metric", "logistic"] = "metric",
-        temperature: float | None = None,
         concentration: float | None = None,
         update_prototypes: bool = True,
         group_posterior: bool = True,

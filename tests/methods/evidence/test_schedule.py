@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import fields
+
 import pytest
 import torch
 from problems import make_tasks
 
 from manyway import InputError, Tasks, solve
+from manyway.methods.evidence import schedule as schedule_module
 from manyway.methods.evidence.schedule import Parameters, Schedule, agreement
 import itertools
 
@@ -78,8 +81,9 @@ def test_a_given_concentration_is_the_only_one_that_is_tried():
         ({"anneal_steps": 2.5}, "anneal_steps"),
         ({"anneal_steps": "many"}, "anneal_steps is 'many'"),
         ({"anneal_steps": None}, "anneal_steps"),
-        ({"none_unknown": 1.0}, "none_unknown"),
+        ({"none_unknown": 1.0}, "none_unknown is 1.0; it is at most 0.999"),
         ({"unknown_weights": 0.5}, "unknown_weights"),
+        ({"unknown_weights": (0.5,)}, "it must have 2 numbers"),
         ({"unknown_weights": (0.6, "a")}, "unknown_weights"),
         ({3: 1.0}, "no constant"),
     ],
@@ -93,3 +97,30 @@ def test_a_wrong_value_of_a_constant_is_one_sentence(schedule, said):
 def test_a_schedule_that_is_no_mapping_is_one_sentence(schedule):
     with pytest.raises(InputError, match="schedule"):
         Parameters(schedule=schedule)
+
+
+@pytest.mark.parametrize("constant", fields(Schedule), ids=lambda constant: constant.name)
+def test_every_constant_refuses_what_its_formula_cannot_use(constant):
+    """Whatever passes the check gives an answer; what is refused is one sentence with its name."""
+    tasks = make_tasks(1, n_classes=4, n_query=6, n_features=6)
+    values = [(), (-1.0,), "a"] if isinstance(constant.default, tuple) else [-1.0, 0.0, float("inf"), "a"]
+    for value in values:
+        schedule = {constant.name: value}
+        if is_refused(schedule):
+            continue
+        for options in ({"adapt": True}, {"open_set": True}):
+            assert solve("evidence", tasks, schedule=schedule, **options).labels.shape == (1, 6)
+
+
+def is_refused(schedule: dict[str, object]) -> bool:
+    try:
+        Parameters(schedule=schedule)
+    except InputError as error:
+        return next(iter(schedule)) in str(error)
+    return False
+
+
+def test_limits_are_those_of_constants_that_there_are():
+    names = {constant.name for constant in fields(Schedule)}
+    assert names >= set(schedule_module._AT_MOST)
+    assert names >= schedule_module._NOT_ZERO

@@ -59,6 +59,8 @@ class Method:
     takes_known: bool = False
     # whether it takes the scores of a classifier as they are; others take them as features
     scores: bool = False
+    # parameters that say something about scores alone, which estimators of features do not have
+    of_scores: tuple[str, ...] = ()
     # attributes of what is prepared that estimators show, as `precision_`
     learned: tuple[str, ...] = ()
 
@@ -309,7 +311,8 @@ _ALL = (
     Method("bpa", "BPA", "bpa:bpa", "Shalam and Korman, ICML 2024", holds_support=True),
     Method("adapt", "ADAPT", "adapt:adapt", "Zhang et al., NeurIPS 2025", class_features=True),
     Method("evidence", "Evidence", "evidence.solver:evidence", "this project, docs/evidence.md", version=17,
-           holds_support="cpu", class_features=True, scores=True, takes_known=True, learned=("precision",),
+           holds_support="cpu", class_features=True, scores=True, of_scores=("temperature",), takes_known=True,
+           learned=("precision",),
            prepare="evidence.solver:prepare_evidence", in_blocks="evidence.solver:evidence"),
     Method("em-dirichlet", "EM-Dirichlet", "dirichlet.solver:em_dirichlet", "Martin et al., CVPR 2024",
            holds_support=True, class_features=True),

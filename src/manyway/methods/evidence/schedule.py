@@ -16,7 +16,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
 from functools import cached_property
-from typing import Any, Literal, get_type_hints
+from typing import Any, Literal, get_args, get_type_hints
 
 import torch
 from torch import Tensor
@@ -30,6 +30,15 @@ from manyway.methods.scores.constants import ScoreConstants
 
 # The highest values of constants that have one.
 _AT_MOST = {"anneal_from": 1, "improbable": 0.5}
+# Constants that cannot be 0: a logarithm is taken, or something is divided by them.
+_NOT_ZERO = {
+    "one_shot_precision",
+    "one_shot_power",
+    "one_shot_power_sd",
+    "precision_prior_sd",
+    "improbable",
+    "rehearsed_sd",
+}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -119,6 +128,36 @@ def agreement(masses: Tensor) -> Tensor:
     return (1 - effective_number(masses) / masses.sum(-1).clamp_max(masses.shape[-1])).clamp_min(0)
 
 
+def _check_constants(given: Mapping[str, Any]) -> None:
+    """Refuse values that a constant cannot have: each has the sign and the length of its default."""
+    defaults = {one.name: one.default for one in fields(Schedule)}
+    for name in given:
+        if name not in defaults:
+            hint = nearest(str(name), defaults)
+            raise InputError(f"The schedule of evidence has no constant '{name}'; {hint}")
+    types = get_type_hints(Schedule)
+    check_params("evidence, schedule", given, types)
+    for name, value in given.items():
+        problem = _problem_of(name, value, defaults[name], types[name])
+        if problem is not None:
+            raise InputError(f"evidence, schedule: {name} is {value}; {problem}.")
+
+
+def _problem_of(name: str, value: Any, default: Any, annotation: Any) -> str | None:
+    """What is wrong with the value of a constant, which has the right type; None: nothing."""
+    if isinstance(default, tuple):
+        if len(value) == len(default) or get_args(annotation)[-1] is Ellipsis:
+            return None
+        return f"it must have {len(default)} numbers"
+    if value < 0 < default:
+        return "it must not be negative"
+    if value == 0 and name in _NOT_ZERO:
+        return "it must be positive"
+    if value > _AT_MOST.get(name, value):
+        return f"it is at most {_AT_MOST[name]}"
+    return None
+
+
 @dataclass(frozen=True, kw_only=True)
 class Parameters:
     """The parameters of ``evidence``, which describes them."""
@@ -147,16 +186,7 @@ class Parameters:
 
     def __post_init__(self) -> None:
         check_params("evidence", vars(self), get_type_hints(Parameters))
-        known = {one.name for one in fields(Schedule)}
-        for name in self.schedule or {}:
-            if name not in known:
-                hint = nearest(str(name), known)
-                raise InputError(f"The schedule of evidence has no constant '{name}'; {hint}")
-        check_params("evidence, schedule", self.schedule or {}, get_type_hints(Schedule))
-        for name, most in _AT_MOST.items():
-            value = getattr(self.constants, name)
-            if value > most:
-                raise InputError(f"evidence, schedule: {name} is {value}; it is at most {most}.")
+        _check_constants(self.schedule or {})
 
     @cached_property
     def constants(self) -> Schedule:
