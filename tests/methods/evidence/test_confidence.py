@@ -80,6 +80,14 @@ def test_tempered_probabilities_sum_to_one(power):
     torch.testing.assert_close(found[0, 0] / found[0, 1], torch.tensor(9.0**power))
 
 
+@pytest.mark.parametrize("n_features", [1, 2])
+def test_one_shot_answers_about_few_columns_are_those_of_any_precision(n_features):
+    """A probability of 1e-300 to the power 1/65 is 0, and what float32 makes of it is 0.3: claims differed by 0.45."""
+    tasks = make_tasks(4, n_classes=20, n_query=40, n_features=n_features, shots=1, spread=8.0)
+    double, single = (solve("evidence", tasks.to(dtype=one)).probabilities for one in (torch.float64, torch.float32))
+    torch.testing.assert_close(single.double(), double, rtol=0, atol=1e-3)
+
+
 def test_a_table_with_one_example_per_class_is_not_claimed_to_be_certain():
     table = load_wine()
     right, claimed = [], []
