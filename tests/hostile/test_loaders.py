@@ -9,7 +9,7 @@ import pytest
 import torch
 from hostile.files import COLUMNS, QUERY, X, Y, columns, known, pile, vectors, write, write_parquet
 
-from manyway import Evidence, FeatureSet, InputError
+from manyway import Evidence, EvidenceFromScores, FeatureSet, InputError, Tasks, examine
 from manyway.encoding.backbones.checkpoint import read_checkpoint
 from manyway.encoding.datasets.sources import UNLABELLED, list_files
 from manyway.encoding.datasets.texts import open_texts
@@ -365,3 +365,59 @@ def test_masked_features_are_refused_and_masks_of_nothing_are_not():
     x[2, 1] = np.ma.masked
     with pytest.raises(InputError, match="X has masked values in row 2"):
         Evidence().fit(x, y)
+
+
+X = np.eye(4, 5).repeat(2, 0) + 0.1 * np.arange(40).reshape(8, 5)
+Y = np.arange(4).repeat(2)
+SCORES = np.full((8, 4), 0.1) + 0.6 * np.eye(4).repeat(2, 0)
+
+
+def masked(values):
+    """The values, the last of which is masked."""
+    found = np.ma.array(values)
+    found[(-1,) * found.ndim] = np.ma.masked
+    return found
+
+
+def fitted():
+    return Evidence().fit(X, Y)
+
+
+def of_scores(**params):
+    return EvidenceFromScores(**{"classes": range(4)} | params).fit()
+
+
+@pytest.mark.parametrize(
+    "use",
+    [
+        lambda: Evidence().fit(masked(X), Y),
+        lambda: Evidence().fit(X, masked(Y)),
+        lambda: Evidence().fit(X, Y, class_features=masked(X[::2])),
+        lambda: Evidence().fit(X, Y, class_features={k: masked(X[2 * k]) for k in range(4)}),
+        lambda: Evidence(base_mean=masked(X[0])).fit(X, Y),
+        lambda: fitted().predict(masked(X)),
+        lambda: fitted().infer(masked(X)),
+        lambda: fitted().partial_infer(masked(X)),
+        lambda: fitted().score(masked(X), Y),
+        lambda: fitted().score(X, masked(Y)),
+        lambda: fitted().score(X, Y, sample_weight=masked(np.ones(8))),
+        lambda: of_scores(classes=masked(np.arange(4))),
+        lambda: of_scores(class_prior=masked(np.ones(4))).predict(SCORES),
+        lambda: of_scores(expect=masked(np.ones(4))).predict(SCORES),
+        lambda: of_scores().predict(masked(SCORES)),
+        lambda: EvidenceFromScores().fit(masked(SCORES), Y),
+        lambda: EvidenceFromScores().fit(SCORES, masked(Y)),
+        lambda: Tasks.from_arrays(masked(X[None]), Y[None], X[None]),
+        lambda: Tasks.from_arrays(X[None], masked(Y[None]), X[None]),
+        lambda: Tasks.from_arrays(X[None], Y[None], masked(X[None])),
+        lambda: Tasks.from_arrays(X[None], Y[None], X[None], known=masked(Y[None])),
+        lambda: Tasks.from_arrays(X[None], Y[None], X[None], class_features=masked(X[None, ::2])),
+        lambda: FeatureSet(masked(X), Y),
+        lambda: FeatureSet(X, masked(Y)),
+        lambda: examine(masked(X), Y),
+        lambda: examine(X, masked(Y)),
+    ],
+)
+def test_masked_values_are_refused_wherever_they_are_given(use):
+    with pytest.raises(InputError, match=r"masked values in row|no label in row"):
+        use()
