@@ -147,10 +147,11 @@ def test_losses_are_weighted_cross_entropies():
             assert answers.losses[0, i] == 0
 
 
-@pytest.mark.parametrize("near", [None, 0.4])
-def test_the_precision_minimises_their_sum_and_the_prior(near):
+@pytest.mark.parametrize(("usual", "near"), [(0.7, None), (0.7, 0.4), (100.0, None)])
+def test_the_precision_minimises_their_sum_and_the_prior(usual, near):
     """ln τ is Normal(ln usual, sd²); what is left is what n samples are more precise than n − 1."""
     tasks, left_out, inner, _ = problem(shots=3)
+    left_out = replace(left_out, usual=torch.full_like(left_out.usual, usual))
     start = None if near is None else torch.tensor([near]).double()
     answers = left_out.classified(inner, near=start)
     distances = naive_distances(tasks, 2.5)
@@ -161,7 +162,7 @@ def test_the_precision_minimises_their_sum_and_the_prior(near):
         loss = torch.nn.functional.cross_entropy(scores, labels, reduction="sum")
         loss = loss + ((log_precision - left_out.usual.log()) / left_out.prior_sd).square().sum() / 2
         (slope,) = torch.autograd.grad(loss, log_precision)
-    assert abs(float(slope)) < (1e-6 if near is None else 1e-2)
+    assert abs(float(slope)) < 5e-3
 
 
 def test_prototypes_of_all_examples_are_as_much_more_precise_as_their_error_is_smaller():

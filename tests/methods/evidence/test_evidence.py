@@ -18,7 +18,7 @@ from manyway.core.transforms import transform
 from manyway.methods.calibration.calibration import Calibration, calibrate, calibrate_and_place, doubted
 from manyway.methods.calibration.constants import Constants
 from manyway.methods.evidence.schedule import Parameters, Schedule
-from manyway.methods.evidence.solver import evidence, evidence_from_likelihood, prepare_evidence
+from manyway.methods.evidence.solver import evidence, evidence_from_likelihood, place_once, prepare_evidence
 
 
 def shrunk(calibration: Calibration, _: Tasks) -> Calibration:
@@ -259,6 +259,13 @@ def test_a_prepared_support_gives_the_same_answer():
     found = solve("evidence", tasks, prepared=prepared, concentration=0.1)
     assert torch.equal(found.probabilities, solve("evidence", tasks, concentration=0.1).probabilities)
     assert prepare_evidence(tasks, scale="range") is None  # the range is that of the queries
+
+
+@pytest.mark.parametrize("shots", [1, 4])
+def test_a_batch_that_is_placed_once_is_labelled_as_if_it_were_placed_each_time(shots):
+    tasks = make_tasks(1, n_classes=8, n_query=20, n_features=12, shots=shots, spread=1.0)
+    found = solve("evidence", tasks, prepared=place_once(tasks))
+    torch.testing.assert_close(found.probabilities, solve("evidence", tasks).probabilities)
 
 
 def test_it_is_the_default():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 import torch
 from problems import make_tasks
 from torch import Tensor
@@ -11,7 +12,7 @@ from manyway.core.transforms import transform
 from manyway.methods.calibration.calibration import Calibration, calibrate, calibrate_and_place
 from manyway.methods.calibration.constants import Constants
 from manyway.methods.evidence.confidence import distance_ratio
-from manyway.methods.evidence.group import Groups
+from manyway.methods.evidence.group import Fragments, Groups
 from manyway.methods.evidence.likelihood import Distances, GivenLikelihood
 from manyway.methods.evidence.prior import Presence
 from manyway.methods.evidence.schedule import Parameters, Schedule
@@ -43,23 +44,31 @@ def test_updating_prototypes_helps_with_few_shots_and_loses_nothing_where_all_cl
 # --- the class of a group, and fragments ----------------------------------------------------------------------------
 
 
-def posterior(totals: Tensor, masses: Tensor, merge: bool = True, alpha: float = 0.01) -> Tensor:
-    """The class posterior [t, g, k] of all groups."""
+def groups_with(totals: Tensor, masses: Tensor, alpha: float = 0.01, names: Tensor | None = None) -> Groups:
+    """Groups of all classes, with what known labels say about their classes, if anything."""
     likelihood = GivenLikelihood(n_samples=torch.full_like(masses, 5.0))
     presence = Presence.of_products(masses, torch.exp(-masses))
-    classes, nothing = torch.arange(masses.shape[1]).expand(len(masses), -1), totals[:, :0]
-    slopes = presence.slopes(masses.new_tensor([alpha]))
+    classes = torch.arange(masses.shape[1]).expand(len(masses), -1)
+    slopes = presence.slopes(masses.new_full((len(masses),), alpha))
     updated = likelihood.updated(classes, totals, masses, masses)
-    groups = Groups(
+    return Groups(
         presence=presence,
         slopes=slopes,
         classes=classes,
         members=presence,
         sums=totals,
         lengths=masses,
-        names=nothing,
+        names=totals[:, :0] if names is None else names,
         updated=updated,
     )
+
+
+def posterior(
+    totals: Tensor, masses: Tensor, merge: bool = True, alpha: float = 0.01, names: Tensor | None = None
+) -> Tensor:
+    """The class posterior [t, g, k] of all groups."""
+    groups = groups_with(totals, masses, alpha, names)
+    likelihood = GivenLikelihood(n_samples=torch.full_like(masses, 5.0))
     found = groups.posterior(likelihood, torch.zeros_like(masses, dtype=torch.bool), Parameters(merge_groups=merge))
     return found.probabilities
 
@@ -95,6 +104,27 @@ def test_a_small_group_that_fits_a_large_one_nearly_as_well_is_probably_its_frag
     torch.testing.assert_close(found[0, 0], apart[0, 0])  # a large group is never a fragment of a small one
     totals[0, 1, 0] = -60.0
     assert posterior(totals, masses)[0, 1, 0] < 0.01
+
+
+def test_what_known_labels_say_about_a_group_is_added_to_what_its_queries_say():
+    masses = torch.tensor([[9.0, 9.0, 0.0, 0.0, 0.0, 0.0]]).double()
+    names = torch.zeros(1, 6, 6).double()
+    names[0, 0, 3] = 4.0  # a query of the first group is known to be of the fourth class
+    found = posterior(torch.zeros(1, 6, 6).double(), masses, merge=False, names=names)
+    assert int(found[0, 0, 1:].argmax()) == 2
+    ratio = found[0, 0, 3] / found[0, 0, 1]
+    assert float(ratio.log()) == pytest.approx(4.0)
+
+
+def test_fragments_are_looked_for_the_less_the_more_groups_there_are():
+    most = 6
+    masses = torch.zeros(3, 8).double()
+    for row, number in enumerate((1, 2, 8)):
+        masses[row, :number] = 10
+    parameters = Parameters(schedule={"most_groups_with_fragments": float(most)})
+    found = Fragments.of(groups_with(torch.zeros(3, 8, 8).double(), masses), masses, parameters)
+    assert found.tasks.tolist() == [0, 1]
+    assert found.fading.tolist() == pytest.approx([1, 1 - 1 / (most - 1)])
 
 
 def test_where_many_groups_were_found_none_is_a_fragment():

@@ -120,3 +120,23 @@ def test_many_tasks_are_looked_at_a_few_at_a_time_with_the_same_answer(monkeypat
     together = clumping(calibration, tasks, Schedule())
     monkeypatch.setattr(neighbourhood, "MOST_NUMBERS", 1)
     torch.testing.assert_close(clumping(calibration, tasks, Schedule()), together)
+
+
+def test_clumping_is_the_excess_of_neighbourhoods_in_the_room_that_they_have():
+    """The mean of m examples is S/m from its prototype; one that has a part in the prototype is 2S/n nearer."""
+    tasks = in_clumps(6)
+    calibration = calibrate(tasks, Schedule(), None, False)
+    placed = calibration.place(tasks.support)
+    around = Neighbourhoods.of(placed, calibration, Schedule())
+    scatter = float(calibration.scatter)
+    member = torch.nn.functional.one_hot(tasks.support_labels).to(placed)
+    means = around.mean(placed)[0]
+    parts = around.mean(member)[0]
+    total = room = 0.0
+    for i, size in enumerate(around.sizes[0].tolist()):
+        distances = (means[i] - calibration.offsets[0]).square().sum(-1) - scatter / 20 + 2 * scatter * parts[i] / 20
+        total += float(around.share[0, i]) * (float(distances.min()) - scatter / size)
+        room += float(around.share[0, i]) * scatter * (1 - 1 / size)
+    expected = total / (room + scatter)
+    assert float(clumping(calibration, tasks, Schedule())) == pytest.approx(expected, rel=1e-3)
+    assert 0 < expected < 1
