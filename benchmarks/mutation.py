@@ -81,9 +81,9 @@ def places(tree: ast.AST) -> Iterator[tuple[ast.AST, str]]:
             continue
         if isinstance(node, ast.arg) or node is getattr(tree, "returns", None):  # the type checker reads annotations
             continue
-        if isinstance(node, ast.Import | ast.ImportFrom | ast.AnnAssign) and not isinstance(tree, ast.FunctionDef):
-            if isinstance(node, ast.AnnAssign) and node.value is not None:
-                yield from places(node)
+        if isinstance(node, ast.AnnAssign):
+            if node.value is not None:
+                yield from places(ast.Expression(node.value))
             continue
         if isinstance(node, ast.BinOp) and type(node.op) in OPERATORS:
             yield node, "operator"

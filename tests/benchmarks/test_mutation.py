@@ -53,7 +53,7 @@ def test_the_tests_of_a_module_have_its_name():
     assert own_tests(evidence / "kernel.py") is None
 
 
-def test_limits_of_which_twice_changes_nothing_and_kernels_are_left_alone(tmp_path):
-    (tmp_path / "loop.py").write_text("_AHEAD = 10\n_OTHER = 3\n")
+def test_limits_of_which_twice_changes_nothing_annotations_and_kernels_are_left_alone(tmp_path):
+    (tmp_path / "loop.py").write_text("_AHEAD = 10\nOTHER: int | None = 3\ndef f(x: int | None) -> int | None: ...\n")
     (tmp_path / "kernel.py").write_text("_TILE = 10\n")
     assert [one.what for one in drawn([tmp_path], 9, seed=0)] == ["constant: 3 -> 6"]
