@@ -363,6 +363,7 @@ class Evidence(StreamClassifier):
         merge_groups: bool = True,
         open_set: bool = False,
         adapt: Literal["auto"] | bool = "auto",
+        rehearse: bool = True,
         max_iter: int = 50,
         tol: float = 0.01,
         scale: str | None = "auto",

@@ -11,7 +11,6 @@ from torch import Tensor
 
 from manyway import Tasks
 from manyway.methods.calibration import left_out as module
-from manyway.methods.calibration.constants import Constants
 from manyway.methods.calibration.left_out import MOST_SAMPLES, LeftOut, left_out_samples, ranks_of
 from manyway.methods.calibration.metric import Inner, rows_of
 
@@ -75,7 +74,7 @@ def test_samples_of_large_classes_weigh_less_unless_there_are_more_classes_than_
     counts = torch.full((1, n_classes), 2.0).index_fill(1, torch.tensor([0]), 40.0)
     labels = torch.arange(n_classes).repeat_interleave(counts[0].long())[None]
     one = torch.ones(1)
-    weights = LeftOut.of(labels, counts, scatter=one, usual=one, constants=Constants()).usable[0]
+    weights = LeftOut.of(labels, counts, scatter=one, usual=one).usable[0]
     assert bool((weights == weights[-1]).all()) == equal
     assert equal or float(weights[0]) < float(weights[-1])
 
@@ -83,12 +82,11 @@ def test_samples_of_large_classes_weigh_less_unless_there_are_more_classes_than_
 def test_weights_sum_to_the_number_of_equal_samples_that_would_say_as_much():
     labels, counts = labels_of(1, 2, 12)
     one = torch.ones(1).double()
-    constants = Constants()
-    found = LeftOut.of(labels, counts, one, one, constants).usable[0]
-    of_class = [0.0, 1 / (1 + 2 / constants.class_limit), 1 / (1 + 12 / constants.class_limit)]  # the only one: nothing
+    found = LeftOut.of(labels, counts, one, one).usable[0]
+    of_class = [0.0, 2**-0.5, 12**-0.5]  # the only one of a class counts nothing
     plain = torch.tensor(of_class).double()[labels[0]]
     torch.testing.assert_close(found, plain * plain.sum() / plain.square().sum())
-    equal = LeftOut.of(*labels_of(3, 3), one, one, constants).usable
+    equal = LeftOut.of(*labels_of(3, 3), one, one).usable
     assert (equal == 1).all()
 
 
@@ -103,7 +101,7 @@ def problem(shots: int | None = None) -> tuple[Tasks, LeftOut, Inner, Tensor]:
     counts = labels[0].bincount(minlength=5)[None].double()
     scatter = torch.tensor([2.5]).double()
     usual = torch.tensor([0.7]).double()
-    left_out = LeftOut.of(labels, counts, scatter, usual, Constants())
+    left_out = LeftOut.of(labels, counts, scatter, usual)
     middle = means.mean(1, keepdim=True)
     prototypes = means - middle
     residuals = tasks.support - middle - rows_of(prototypes, labels)
@@ -149,7 +147,7 @@ def test_losses_are_weighted_cross_entropies():
 
 @pytest.mark.parametrize(("usual", "near"), [(0.7, None), (0.7, 0.4), (100.0, None)])
 def test_the_precision_minimises_their_sum_and_the_prior(usual, near):
-    """ln τ is Normal(ln usual, sd²); what is left is what n samples are more precise than n − 1."""
+    """ln τ is Normal(ln usual, 1); what is left is what n samples are more precise than n − 1."""
     tasks, left_out, inner, _ = problem(shots=3)
     left_out = replace(left_out, usual=torch.full_like(left_out.usual, usual))
     start = None if near is None else torch.tensor([near]).double()
@@ -160,7 +158,7 @@ def test_the_precision_minimises_their_sum_and_the_prior(usual, near):
     with torch.enable_grad():
         scores = -0.5 * log_precision.exp() * distances
         loss = torch.nn.functional.cross_entropy(scores, labels, reduction="sum")
-        loss = loss + ((log_precision - left_out.usual.log()) / left_out.prior_sd).square().sum() / 2
+        loss = loss + (log_precision - left_out.usual.log()).square().sum() / 2
         (slope,) = torch.autograd.grad(loss, log_precision)
     assert abs(float(slope)) < 5e-3
 

@@ -149,14 +149,13 @@ def test_few_examples_make_no_large_claims():
 def regression_of(tasks: Tasks) -> _Regression:
     calibration = calibrate(tasks, Schedule(), metric=False)
     placed = calibration.place(tasks.support)
-    return _Regression.of(calibration, placed, calibration.offsets, tasks.support_labels, Schedule())
+    return _Regression.of(calibration, placed, calibration.offsets, tasks.support_labels)
 
 
 def test_the_samples_of_large_classes_count_less_and_the_only_one_of_a_class_nothing():
     tasks = make_tasks(1, n_classes=3, shots=None)
     found = regression_of(tasks).weights[0]
-    limit = Constants().class_limit
-    expected = torch.tensor([0.0, 1 / (1 + 2 / limit), 1 / (1 + 3 / limit)], dtype=torch.float64)
+    expected = torch.tensor([0.0, 2**-0.5, 3**-0.5], dtype=torch.float64)
     torch.testing.assert_close(found, expected[tasks.support_labels[0]])
 
 
@@ -186,6 +185,6 @@ def test_prototypes_are_those_after_the_number_of_steps_that_left_out_samples_ch
     chosen = regression.best_stop()
     whole = _Samples(means=calibration.offsets, counts=calibration.examples, weights=regression.weights)
     path = list(regression.path(whole, int(chosen.n_steps.max())))
-    found = tuned(calibration, calibration.offsets, tasks, Schedule(), always=True)
+    found = tuned(calibration, calibration.offsets, tasks, always=True)
     for t, n_steps in enumerate(chosen.n_steps.tolist()):
         torch.testing.assert_close(found.offsets[t], path[n_steps][t])

@@ -116,7 +116,7 @@ def test_the_units_of_columns_decide_nothing():
 
 
 def test_the_distance_of_copies_is_a_part_of_that_of_two_samples_and_smaller_with_few_features():
-    schedule = Schedule(near_copy=0.04)
+    schedule = Schedule(near_copy=0.04, few_columns=8.0)
     pairs = torch.tensor([3.0, 6.0])
     assert copy_distance(pairs, 100, schedule).flatten().tolist() == pytest.approx([0.12, 0.24])
     assert copy_distance(pairs, 100, schedule, sure=True).flatten().tolist() == pytest.approx([0.6, 1.2])

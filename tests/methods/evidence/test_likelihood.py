@@ -99,8 +99,8 @@ def test_queries_at_the_distance_of_two_members_are_half_alike(calibration):
     steps = torch.tensor([0.0, 1.0, 2.0], dtype=torch.float64) * (2 * scatter) ** 0.5
     rows = torch.zeros(1, 3, 6, dtype=torch.float64)
     rows[0, :, 0] = steps
-    found = Distances(calibration).nearness(rows, rows[:, :1], 4.0)[0, :, 0]
-    expected = [1 / (1 + torch.tensor(4.0 * (far - 1)).exp().item()) for far in (0, 1, 4)]
+    found = Distances(calibration).nearness(rows, rows[:, :1])[0, :, 0]
+    expected = [1 / (1 + torch.tensor(2.0 * (far - 1)).exp().item()) for far in (0, 1, 4)]
     assert found.tolist() == pytest.approx(expected)
     torch.testing.assert_close(Distances(calibration).pair_distance(rows), 2 * calibration.scatter)
 
@@ -109,7 +109,7 @@ def test_without_distances_queries_are_all_near_and_pairs_are_as_far_as_their_sp
     given = normal(2, 50, 4)
     likelihood = GivenLikelihood(n_samples=torch.ones(1, 4))
     assert (likelihood.lengths(given) == 0).all()
-    assert (likelihood.nearness(given[:1], given[:1, :3], 4.0) == 1).all()
+    assert (likelihood.nearness(given[:1], given[:1, :3]) == 1).all()
     pairs = torch.cdist(given, given).square().mean((1, 2))  # each with itself as well
     torch.testing.assert_close(likelihood.pair_distance(given), pairs)
 

@@ -8,9 +8,9 @@ from problems import make_tasks
 from manyway.methods.evidence.calibrate import CalibratedBatch, calibrate
 from manyway.methods.evidence.judge import judge
 from manyway.methods.evidence.loop import Outcome
-from manyway.methods.evidence.prior import Concentrations
+from manyway.methods.evidence.prior import Concentrations, grid_of_alphas
 from manyway.methods.evidence.queries import counted
-from manyway.methods.evidence.schedule import Parameters, Schedule
+from manyway.methods.evidence.schedule import Parameters
 from manyway.methods.evidence.search import Searched, search
 
 
@@ -24,7 +24,7 @@ def test_every_query_is_assigned_and_the_prior_is_that_of_the_batch():
     found = search(given, None)
     torch.testing.assert_close(given.queries.u.sum(-1), torch.ones(2, 12).double())
     assert (found.prior.n_query, found.prior.n_classes, found.prior.weighted) == (12, 5, False)
-    torch.testing.assert_close(found.prior.values, Schedule().alphas(5))
+    torch.testing.assert_close(found.prior.values, grid_of_alphas(12, 5))
     assert found.converged.all()
     assert (found.n_iter > 0).all()
     assert found.terms == {}

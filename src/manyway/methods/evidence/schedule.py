@@ -16,7 +16,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
 from functools import cached_property
-from typing import Any, Literal, get_args, get_type_hints
+from typing import Any, Literal, get_type_hints
 
 import torch
 from torch import Tensor
@@ -128,26 +128,21 @@ def agreement(masses: Tensor) -> Tensor:
 
 
 def _check_constants(given: Mapping[str, Any]) -> None:
-    """Refuse values that a constant cannot have: each has the sign and the length of its default."""
+    """Refuse values that a constant cannot have: each has the sign of its default."""
     defaults = {one.name: one.default for one in fields(Schedule)}
     for name in given:
         if name not in defaults:
             hint = nearest(str(name), defaults)
             raise InputError(f"The schedule of evidence has no constant '{name}'; {hint}")
-    types = get_type_hints(Schedule)
-    check_params("evidence, schedule", given, types)
+    check_params("evidence, schedule", given, get_type_hints(Schedule))
     for name, value in given.items():
-        problem = _problem_of(name, value, defaults[name], types[name])
+        problem = _problem_of(name, value, defaults[name])
         if problem is not None:
             raise InputError(f"evidence, schedule: {name} is {value}; {problem}.")
 
 
-def _problem_of(name: str, value: Any, default: Any, annotation: Any) -> str | None:
+def _problem_of(name: str, value: float, default: float) -> str | None:
     """What is wrong with the value of a constant, which has the right type; None: nothing."""
-    if isinstance(default, tuple):
-        if len(value) == len(default) or get_args(annotation)[-1] is Ellipsis:
-            return None
-        return f"it must have {len(default)} numbers"
     if value < 0 < default:
         return "it must not be negative"
     if value == 0 and name in _NOT_ZERO:
