@@ -367,9 +367,9 @@ def test_masked_features_are_refused_and_masks_of_nothing_are_not():
         Evidence().fit(x, y)
 
 
-X = np.eye(4, 5).repeat(2, 0) + 0.1 * np.arange(40).reshape(8, 5)
-Y = np.arange(4).repeat(2)
-SCORES = np.full((8, 4), 0.1) + 0.6 * np.eye(4).repeat(2, 0)
+ROWS = np.eye(4, 5).repeat(2, 0) + 0.1 * np.arange(40).reshape(8, 5)
+KINDS = np.arange(4).repeat(2)
+SCORED = np.full((8, 4), 0.1) + 0.6 * np.eye(4).repeat(2, 0)
 
 
 def masked(values):
@@ -380,7 +380,7 @@ def masked(values):
 
 
 def fitted():
-    return Evidence().fit(X, Y)
+    return Evidence().fit(ROWS, KINDS)
 
 
 def of_scores(**params):
@@ -390,32 +390,32 @@ def of_scores(**params):
 @pytest.mark.parametrize(
     "use",
     [
-        lambda: Evidence().fit(masked(X), Y),
-        lambda: Evidence().fit(X, masked(Y)),
-        lambda: Evidence().fit(X, Y, class_features=masked(X[::2])),
-        lambda: Evidence().fit(X, Y, class_features={k: masked(X[2 * k]) for k in range(4)}),
-        lambda: Evidence(base_mean=masked(X[0])).fit(X, Y),
-        lambda: fitted().predict(masked(X)),
-        lambda: fitted().infer(masked(X)),
-        lambda: fitted().partial_infer(masked(X)),
-        lambda: fitted().score(masked(X), Y),
-        lambda: fitted().score(X, masked(Y)),
-        lambda: fitted().score(X, Y, sample_weight=masked(np.ones(8))),
+        lambda: Evidence().fit(masked(ROWS), KINDS),
+        lambda: Evidence().fit(ROWS, masked(KINDS)),
+        lambda: Evidence().fit(ROWS, KINDS, class_features=masked(ROWS[::2])),
+        lambda: Evidence().fit(ROWS, KINDS, class_features={k: masked(ROWS[2 * k]) for k in range(4)}),
+        lambda: Evidence(base_mean=masked(ROWS[0])).fit(ROWS, KINDS),
+        lambda: fitted().predict(masked(ROWS)),
+        lambda: fitted().infer(masked(ROWS)),
+        lambda: fitted().partial_infer(masked(ROWS)),
+        lambda: fitted().score(masked(ROWS), KINDS),
+        lambda: fitted().score(ROWS, masked(KINDS)),
+        lambda: fitted().score(ROWS, KINDS, sample_weight=masked(np.ones(8))),
         lambda: of_scores(classes=masked(np.arange(4))),
-        lambda: of_scores(class_prior=masked(np.ones(4))).predict(SCORES),
-        lambda: of_scores(expect=masked(np.ones(4))).predict(SCORES),
-        lambda: of_scores().predict(masked(SCORES)),
-        lambda: EvidenceFromScores().fit(masked(SCORES), Y),
-        lambda: EvidenceFromScores().fit(SCORES, masked(Y)),
-        lambda: Tasks.from_arrays(masked(X[None]), Y[None], X[None]),
-        lambda: Tasks.from_arrays(X[None], masked(Y[None]), X[None]),
-        lambda: Tasks.from_arrays(X[None], Y[None], masked(X[None])),
-        lambda: Tasks.from_arrays(X[None], Y[None], X[None], known=masked(Y[None])),
-        lambda: Tasks.from_arrays(X[None], Y[None], X[None], class_features=masked(X[None, ::2])),
-        lambda: FeatureSet(masked(X), Y),
-        lambda: FeatureSet(X, masked(Y)),
-        lambda: examine(masked(X), Y),
-        lambda: examine(X, masked(Y)),
+        lambda: of_scores(class_prior=masked(np.ones(4))).predict(SCORED),
+        lambda: of_scores(expect=masked(np.ones(4))).predict(SCORED),
+        lambda: of_scores().predict(masked(SCORED)),
+        lambda: EvidenceFromScores().fit(masked(SCORED), KINDS),
+        lambda: EvidenceFromScores().fit(SCORED, masked(KINDS)),
+        lambda: Tasks.from_arrays(masked(ROWS[None]), KINDS[None], ROWS[None]),
+        lambda: Tasks.from_arrays(ROWS[None], masked(KINDS[None]), ROWS[None]),
+        lambda: Tasks.from_arrays(ROWS[None], KINDS[None], masked(ROWS[None])),
+        lambda: Tasks.from_arrays(ROWS[None], KINDS[None], ROWS[None], known=masked(KINDS[None])),
+        lambda: Tasks.from_arrays(ROWS[None], KINDS[None], ROWS[None], class_features=masked(ROWS[None, ::2])),
+        lambda: FeatureSet(masked(ROWS), KINDS),
+        lambda: FeatureSet(ROWS, masked(KINDS)),
+        lambda: examine(masked(ROWS), KINDS),
+        lambda: examine(ROWS, masked(KINDS)),
     ],
 )
 def test_masked_values_are_refused_wherever_they_are_given(use):

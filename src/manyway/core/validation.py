@@ -170,9 +170,8 @@ def refuse_masked(values: Any, name: str) -> None:
     if not np.ma.is_masked(values):
         return
     masked = np.ma.getmaskarray(values)
-    if masked.ndim > 1:
-        masked = masked.any(-1)
-    rows = describe_rows(np.flatnonzero(masked).tolist())
+    width = masked.shape[-1] if masked.ndim > 1 else 1
+    rows = describe_rows(np.flatnonzero(masked.reshape(-1, width).any(1)).tolist())
     raise InputError(f"{name} has masked values in {rows}; fill them or leave these rows out.")
 
 

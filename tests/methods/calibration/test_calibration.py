@@ -10,7 +10,7 @@ import torch
 from problems import make_tasks
 
 from manyway import Tasks, solve
-from manyway.methods.calibration.calibration import calibrate
+from manyway.methods.calibration.calibration import calibrate, gaussian_precision
 from manyway.methods.calibration.constants import Constants
 from manyway.methods.evidence.schedule import Parameters
 from manyway.methods.evidence.solver import learn_before
@@ -124,3 +124,21 @@ def test_a_prototype_of_fewer_examples_is_shrunk_more():
     ratios = factors / (1 - factors) / plain.counts
     torch.testing.assert_close(ratios, ratios[:, :1].expand_as(ratios))
     torch.testing.assert_close(plain.shrunk(Constants()).precision, plain.precision / factors.amax(-1))
+
+
+def test_one_example_per_class_gives_the_precision_by_the_distances_between_classes():
+    tasks = make_tasks(3, n_classes=7, shots=1)
+    constants = Constants()
+    middle = tasks.support.mean(1, keepdim=True)
+    variance = (tasks.support - middle).square().sum(-1).quantile(0.5, dim=-1)
+    torch.testing.assert_close(calibrate(tasks, constants).precision, constants.one_shot_precision / variance)
+
+
+def test_the_usual_precision_is_at_most_that_of_as_many_normal_columns():
+    """Where classes of one column hardly differ within, distances between classes would say too much."""
+    tasks = make_tasks(2, n_classes=6, n_features=1, shots=5, spread=0.3)
+    centred = tasks.support - tasks.support.mean(1, keepdim=True)
+    constants = Constants(one_shot_precision=1e9)
+    plain = calibrate(tasks, constants, metric=False)
+    limit = gaussian_precision(centred, plain.scatter, plain.counts)
+    assert (plain.precision < 20 * limit).all()

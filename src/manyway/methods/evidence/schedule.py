@@ -129,7 +129,7 @@ def agreement(masses: Tensor) -> Tensor:
 
 def _check_constants(given: Mapping[str, Any]) -> None:
     """Refuse values that a constant cannot have: each has the sign of its default."""
-    defaults = {one.name: one.default for one in fields(Schedule)}
+    defaults = vars(Schedule())
     for name in given:
         if name not in defaults:
             hint = nearest(str(name), defaults)
