@@ -66,6 +66,14 @@ def piled(tasks: Tasks, size: int = 64, spread: Spread | None = None) -> Tasks:
     return made.with_known(tasks.known)
 
 
+def exact_prior(labels: torch.Tensor, alpha: float, n_classes: int) -> torch.Tensor:
+    """ln p(labels) under a Dirichlet(α, …, α), for labels [n, q]."""
+    counts = torch.nn.functional.one_hot(labels, n_classes).sum(1).double()
+    a, k = torch.tensor(alpha, dtype=torch.float64), n_classes
+    total = torch.lgamma(k * a) - torch.lgamma(k * a + labels.shape[1])
+    return total + (torch.lgamma(counts + a) - torch.lgamma(a)).sum(-1)
+
+
 class Watched:
     """A spread that keeps every work, with what it made the blocks remember."""
 

@@ -12,6 +12,7 @@ from pathlib import Path
 import numpy as np
 import processes
 import pytest
+from mirrors import TOGETHER
 
 import manyway
 
@@ -296,6 +297,39 @@ def test_folders_of_tests_are_rooms():
     }
     rooms = {path.parent.relative_to(ROOT).parts[0] for path in ROOT.rglob("*/*.py")}
     assert rooms <= {folder.parts[0] for folder in folders if folder.parts}
+
+
+def modules_without_tests(modules_: dict[str, Path], tests: Path, together: dict[str, tuple[str, ...]]) -> list[str]:
+    """What is wrong with the mirror: a module that is in no file of tests, one that is in two, a file that is gone."""
+    wrong = [f"{file} does not exist" for file in together if not (tests / file).exists()]
+    elsewhere = {module for named in together.values() for module in named}
+    wrong += [f"{module} is no module" for module in sorted(elsewhere - modules_.keys())]
+    for module, path in modules_.items():
+        if path.name in ("__init__.py", "__main__.py"):
+            continue
+        *folders, name = module.split(".")
+        own = tests.joinpath(*folders, f"test_{name.lstrip('_')}.py")
+        if own.exists() == (module in elsewhere):
+            wrong.append(f"{module} has {'two places' if own.exists() else 'no file'} of tests")
+    return wrong
+
+
+def test_every_module_has_tests_of_its_name_or_is_named_where_it_is_tested():
+    assert modules_without_tests(modules(ROOT), TESTS, TOGETHER) == []
+
+
+def test_a_module_without_tests_is_noticed(tmp_path):
+    for name in ("alone", "own", "twice"):
+        (tmp_path / f"{name}.py").touch()
+    for name in ("own", "twice", "both"):
+        (tmp_path / f"test_{name}.py").touch()
+    found = {name: tmp_path / f"{name}.py" for name in ("alone", "own", "twice")}
+    assert modules_without_tests(found, tmp_path, {"test_both.py": ("twice", "gone"), "test_no.py": ()}) == [
+        "test_no.py does not exist",
+        "gone is no module",
+        "alone has no file of tests",
+        "twice has two places of tests",
+    ]
 
 
 DRAWS = re.compile(

@@ -6,7 +6,7 @@ import ast
 
 import pytest
 
-from benchmarks.mutation import changed, drawn, places
+from benchmarks.mutation import ROOT, changed, drawn, own_tests, places
 
 CODE = '''def f(x, y):
     """A text."""
@@ -43,5 +43,17 @@ def test_every_place_is_changed_once_and_nothing_else_is(path):
 
 
 def test_the_same_seed_draws_the_same_changes(path):
-    assert drawn(path.parent, 3, seed=5) == drawn(path.parent, 3, seed=5)
-    assert len(drawn(path.parent, 100, seed=5)) == len(EXPECTED)
+    assert drawn([path.parent], 3, seed=5) == drawn([path.parent], 3, seed=5)
+    assert len(drawn([path.parent], 100, seed=5)) == len(EXPECTED)
+
+
+def test_the_tests_of_a_module_have_its_name():
+    evidence = ROOT / "src" / "manyway" / "methods" / "evidence"
+    assert own_tests(evidence / "loop.py") == ROOT / "tests" / "methods" / "evidence" / "test_loop.py"
+    assert own_tests(evidence / "kernel.py") is None
+
+
+def test_limits_of_which_twice_changes_nothing_annotations_and_kernels_are_left_alone(tmp_path):
+    (tmp_path / "loop.py").write_text("_AHEAD = 10\nOTHER: int | None = 3\ndef f(x: int | None) -> int | None: ...\n")
+    (tmp_path / "kernel.py").write_text("_TILE = 10\n")
+    assert [one.what for one in drawn([tmp_path], 9, seed=0)] == ["constant: 3 -> 6"]

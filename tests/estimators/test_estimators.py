@@ -13,7 +13,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
-from problems import ESTIMATORS, make_features
+from problems import ESTIMATORS, make_features, make_tasks
 from sklearn.base import clone
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.model_selection import GridSearchCV, cross_val_score
@@ -278,7 +278,8 @@ def test_a_constructor_takes_keywords_only_and_has_the_solvers_signature():
         solver = inspect.signature(METHODS[name].solver).parameters
         shared = [each for each in solver if each in parameters]
         assert [each for each in parameters if each not in OWN_PARAMETERS] == shared
-        assert set(solver) - set(shared) <= {"tasks", "with_objective", "carry", "prepared", "known"}
+        of_data = {"tasks", "with_objective", "carry", "prepared", "known", *METHODS[name].of_scores}
+        assert set(solver) - set(shared) <= of_data
         for each in shared:
             assert (parameters[each].default, parameters[each].annotation) == (
                 solver[each].default,
@@ -291,6 +292,14 @@ def test_a_constructor_takes_keywords_only_and_has_the_solvers_signature():
     with pytest.raises(TypeError, match="is a base class"):
         TransductiveClassifier()
     assert repr(PADDLE(lam=2.0)) == "PADDLE(lam=2.0)"
+
+
+def test_what_is_said_about_scores_is_no_parameter_of_an_estimator_of_features():
+    with pytest.raises(TypeError, match="Evidence has no parameter 'temperature'"):
+        Evidence(temperature=2.0)
+    assert "temperature" not in inspect.getdoc(Evidence)
+    with pytest.raises(InputError, match="temperature divides the logits of scores, and these tasks have features"):
+        manyway.solve("evidence", make_tasks(1), temperature=2.0)
 
 
 def test_a_subclass_keeps_the_constructor():

@@ -9,7 +9,7 @@ import pytest
 import torch
 from hostile.files import COLUMNS, QUERY, X, Y, columns, known, pile, vectors, write, write_parquet
 
-from manyway import Evidence, FeatureSet, InputError
+from manyway import Evidence, EvidenceFromScores, FeatureSet, InputError, Tasks, examine
 from manyway.encoding.backbones.checkpoint import read_checkpoint
 from manyway.encoding.datasets.sources import UNLABELLED, list_files
 from manyway.encoding.datasets.texts import open_texts
@@ -365,3 +365,59 @@ def test_masked_features_are_refused_and_masks_of_nothing_are_not():
     x[2, 1] = np.ma.masked
     with pytest.raises(InputError, match="X has masked values in row 2"):
         Evidence().fit(x, y)
+
+
+ROWS = np.eye(4, 5).repeat(2, 0) + 0.1 * np.arange(40).reshape(8, 5)
+KINDS = np.arange(4).repeat(2)
+SCORED = np.full((8, 4), 0.1) + 0.6 * np.eye(4).repeat(2, 0)
+
+
+def masked(values):
+    """The values, the last of which is masked."""
+    found = np.ma.array(values)
+    found[(-1,) * found.ndim] = np.ma.masked
+    return found
+
+
+def fitted():
+    return Evidence().fit(ROWS, KINDS)
+
+
+def of_scores(**params):
+    return EvidenceFromScores(**{"classes": range(4)} | params).fit()
+
+
+@pytest.mark.parametrize(
+    "use",
+    [
+        lambda: Evidence().fit(masked(ROWS), KINDS),
+        lambda: Evidence().fit(ROWS, masked(KINDS)),
+        lambda: Evidence().fit(ROWS, KINDS, class_features=masked(ROWS[::2])),
+        lambda: Evidence().fit(ROWS, KINDS, class_features={k: masked(ROWS[2 * k]) for k in range(4)}),
+        lambda: Evidence(base_mean=masked(ROWS[0])).fit(ROWS, KINDS),
+        lambda: fitted().predict(masked(ROWS)),
+        lambda: fitted().infer(masked(ROWS)),
+        lambda: fitted().partial_infer(masked(ROWS)),
+        lambda: fitted().score(masked(ROWS), KINDS),
+        lambda: fitted().score(ROWS, masked(KINDS)),
+        lambda: fitted().score(ROWS, KINDS, sample_weight=masked(np.ones(8))),
+        lambda: of_scores(classes=masked(np.arange(4))),
+        lambda: of_scores(class_prior=masked(np.ones(4))).predict(SCORED),
+        lambda: of_scores(expect=masked(np.ones(4))).predict(SCORED),
+        lambda: of_scores().predict(masked(SCORED)),
+        lambda: EvidenceFromScores().fit(masked(SCORED), KINDS),
+        lambda: EvidenceFromScores().fit(SCORED, masked(KINDS)),
+        lambda: Tasks.from_arrays(masked(ROWS[None]), KINDS[None], ROWS[None]),
+        lambda: Tasks.from_arrays(ROWS[None], masked(KINDS[None]), ROWS[None]),
+        lambda: Tasks.from_arrays(ROWS[None], KINDS[None], masked(ROWS[None])),
+        lambda: Tasks.from_arrays(ROWS[None], KINDS[None], ROWS[None], known=masked(KINDS[None])),
+        lambda: Tasks.from_arrays(ROWS[None], KINDS[None], ROWS[None], class_features=masked(ROWS[None, ::2])),
+        lambda: FeatureSet(masked(ROWS), KINDS),
+        lambda: FeatureSet(ROWS, masked(KINDS)),
+        lambda: examine(masked(ROWS), KINDS),
+        lambda: examine(ROWS, masked(KINDS)),
+    ],
+)
+def test_masked_values_are_refused_wherever_they_are_given(use):
+    with pytest.raises(InputError, match=r"masked values in row|no label in row"):
+        use()

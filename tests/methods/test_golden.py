@@ -11,7 +11,7 @@ from dataclasses import replace
 import pytest
 import torch
 
-from benchmarks.golden import MODES, SETTINGS, Golden, add_versions, digests, load, load_modes, read_versions
+from benchmarks.golden import SETTINGS, Golden, add_versions, digests, load, read_versions
 from manyway import METHODS, solve
 
 GOLDEN, META = load()
@@ -40,16 +40,6 @@ def test_answers_in_float32_are_the_golden_ones(golden):
 )
 def test_answers_in_float64_are_the_golden_ones_to_all_stored_digits(golden):
     check(golden, torch.float64, 2e-5)
-
-
-@pytest.mark.parametrize("mode", MODES)
-def test_evidence_gives_the_golden_answers_in_every_mode(mode):
-    classes, probabilities, presence = load_modes()[mode]
-    solution = MODES[mode]()
-    tie = probabilities[..., 0] - probabilities[..., 1] < CLOSE
-    assert (solution.probabilities.argmax(-1) == classes[..., 0])[~tie].all()
-    torch.testing.assert_close(solution.probabilities.gather(2, classes), probabilities, rtol=0, atol=2e-5)
-    torch.testing.assert_close(solution.presence.double(), presence, rtol=0, atol=2e-5)
 
 
 def test_answers_that_changed_have_a_version_of_their_own():

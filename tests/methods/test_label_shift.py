@@ -11,7 +11,6 @@ from problems import make_tasks
 
 from benchmarks.reference import feature_files, recorded_tasks
 from manyway import METHODS, FeatureSet, Tasks, solve
-from manyway.methods.calibration.temperature_scaling import balanced_weights, fit_scaling
 from manyway.methods.label_shift import class_proportions
 
 
@@ -44,29 +43,6 @@ def test_each_task_stops_on_its_own():
     both = torch.stack([torch.from_numpy(posteriors()), easy])
     _, n_iter, converged = class_proportions(both, 50, 1e-9)
     assert (n_iter.tolist(), converged.tolist()) == ([50, 2], [False, True])
-
-
-def test_the_calibration_minimises_the_penalised_cross_entropy():
-    generator = torch.Generator().manual_seed(0)
-    logits = 2 * torch.randn(2, 40, 4, generator=generator, dtype=torch.float64)
-    tilted = logits + torch.tensor([1.0, 0.0, 0.0, -1.0])
-    labels = torch.multinomial(tilted.softmax(-1).flatten(0, 1), 1, generator=generator).view(2, 40)
-    weights = torch.rand(2, 40, generator=generator, dtype=torch.float64)
-    found = fit_scaling(logits, labels, weights).requires_grad_()
-    bias, scale = found[:, :-1], found[:, -1]
-    with torch.enable_grad():
-        scaled = (logits * scale.view(-1, 1, 1) + bias.unsqueeze(1)).log_softmax(-1)
-        loss = -(scaled.gather(2, labels.unsqueeze(-1)).squeeze(-1) * weights).sum()
-        loss = loss + bias.square().sum() / 2 + (scale - 1).square().sum() / (2 * 0.5**2)
-        (slope,) = torch.autograd.grad(loss, found)
-    assert slope.abs().max() < 1e-8
-    assert bias.abs().max() > 0.1
-
-
-def test_every_class_has_the_same_weight_in_the_calibration():
-    labels = torch.tensor([[0, 0, 0, 1, 1, 2]])
-    weights = balanced_weights(labels, torch.tensor([[1.0, 1.0, 1.0, 1.0, 1.0, 0.0]]), 3)
-    torch.testing.assert_close(weights, torch.tensor([[2.5 / 3] * 3 + [1.25] * 2 + [0.0]]))
 
 
 def test_one_shot_has_nothing_to_calibrate_but_the_usual_precision():

@@ -63,6 +63,7 @@ from .validation import as_labels as as_labels
 from .validation import describe_rows as describe_rows
 from .validation import has_gaps as has_gaps
 from .validation import moderate as moderate
+from .validation import refuse_masked as refuse_masked
 from .validation import resolve_device as resolve_device
 from .validation import row_sizes as row_sizes
 from .validation import shaped as shaped

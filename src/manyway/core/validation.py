@@ -191,6 +191,16 @@ def describe_rows(rows: list[int]) -> str:
     return f"row{'' if len(rows) == 1 else 's'} {few(rows, 3)}"
 
 
+def refuse_masked(values: Any, name: str) -> None:
+    """Refuse an array with masked values: they would be used as if they were given."""
+    if not np.ma.is_masked(values):
+        return
+    masked = np.ma.getmaskarray(values)
+    width = masked.shape[-1] if masked.ndim > 1 else 1
+    rows = describe_rows(np.flatnonzero(masked.reshape(-1, width).any(1)).tolist())
+    raise InputError(f"{name} has masked values in {rows}; fill them or leave these rows out.")
+
+
 def _as_tensor(values: Any, name: str, of: str) -> Tensor:
     """A tensor on the values where torch can read them as they are.
 
@@ -198,6 +208,7 @@ def _as_tensor(values: Any, name: str, of: str) -> Tensor:
     """
     if isinstance(values, Tensor):
         return values.detach()
+    refuse_masked(values, name)
     try:
         if hasattr(values, "__array__"):
             values = np.asarray(values)

@@ -8,7 +8,7 @@ import numpy as np
 from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.metrics import accuracy_score
 
-from manyway.core import Solution
+from manyway.core import Solution, refuse_masked
 from manyway.errors import InputError, nearest
 from manyway.estimators.values import in_one_sentence, label_names, like, to_numpy
 
@@ -70,6 +70,8 @@ class BatchClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         -------
         float
         """
+        refuse_masked(y, "y")
+        refuse_masked(sample_weight, "sample_weight")
         predicted = to_numpy(self.predict(X))
         with in_one_sentence():
             return float(

@@ -12,7 +12,7 @@ import torch
 from sklearn.utils.validation import check_is_fitted
 from torch import Tensor
 
-from manyway.core import Solution, Tasks, as_features, shaped
+from manyway.core import Solution, Tasks, as_features, refuse_masked, shaped
 from manyway.core.arguments import fits, shown
 from manyway.errors import InputError
 from manyway.estimators import Inference
@@ -23,7 +23,6 @@ from manyway.estimators.values import (
     like,
     places_of,
     read_labels,
-    refuse_masked,
 )
 from manyway.methods import METHODS
 from manyway.methods.scores.kinds import KINDS, SEVERAL, log_odds, log_posteriors, without_prior
@@ -193,7 +192,6 @@ class EvidenceFromScores(BatchClassifier):
 
     def _per_class(self, values: Any, name: str) -> Tensor:
         """One number per class."""
-        refuse_masked(values, name)
         return shaped(
             as_features(values, name), (len(self.classes_),), name, "give one number per class"
         )
@@ -252,6 +250,7 @@ class EvidenceFromScores(BatchClassifier):
 
 def _distinct(classes: Any) -> Any:
     """[k] the classes, which are several and all different."""
+    refuse_masked(classes, "classes")
     found = np.asarray(classes)
     if found.ndim != 1 or len(set(found.tolist())) < max(2, len(found)):
         raise InputError("The classes must be at least two, and all different.")

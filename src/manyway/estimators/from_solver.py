@@ -31,7 +31,11 @@ def constructor(cls: type, method: Method) -> Any:
     itself = inspect.Parameter("self", inspect.Parameter.POSITIONAL_OR_KEYWORD)
     base_mean = inspect.Parameter("base_mean", keyword, default=None, annotation="ArrayLike | None")
     unknown = _UNKNOWN_LABEL if "open_set" in method.parameters else ()
-    own = [_with_own_default(solver[name]) for name in method.parameters]
+    own = [
+        _with_own_default(solver[name])
+        for name in method.parameters
+        if name not in method.of_scores
+    ]
     signature = inspect.Signature([itself, base_mean, *own, *unknown])
 
     def __init__(self: Any, **params: Any) -> None:

@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from manyway.core import Solution, describe_rows
+from manyway.core import Solution, describe_rows, refuse_masked
 from manyway.errors import InputError, InputTypeError
 
 
@@ -83,15 +83,6 @@ def places_of(
             )
         found.append(places[name])
     return torch.tensor(found, dtype=torch.int64)
-
-
-def refuse_masked(values: Any, what: str) -> None:
-    """Refuse a masked array: what is masked would be used as if it were given."""
-    if np.ma.is_masked(values):
-        rows = np.flatnonzero(np.ma.getmaskarray(values).reshape(len(values), -1).any(1)).tolist()
-        raise InputError(
-            f"{what} has masked values in {describe_rows(rows)}; fill them or leave these rows out."
-        )
 
 
 def to_numpy(values: Any) -> Any:

@@ -10,22 +10,10 @@ import torch
 from problems import make_tasks
 
 from manyway import Tasks, solve
-from manyway.methods.calibration.calibration import calibrate
+from manyway.methods.calibration.calibration import calibrate, gaussian_precision
 from manyway.methods.calibration.constants import Constants
-from manyway.methods.calibration.distances import distances_between, squared_distances
-from manyway.methods.calibration.left_out import MOST_SAMPLES, LeftOut
 from manyway.methods.evidence.schedule import Parameters
 from manyway.methods.evidence.solver import learn_before
-
-
-@pytest.mark.parametrize(("n_classes", "equal"), [(3, False), (MOST_SAMPLES + 1, True)])
-def test_samples_of_large_classes_weigh_less_unless_there_are_more_classes_than_samples_left_out(n_classes, equal):
-    counts = torch.full((1, n_classes), 2.0).index_fill(1, torch.tensor([0]), 40.0)
-    labels = torch.arange(n_classes).repeat_interleave(counts[0].long())[None]
-    one = torch.ones(1)
-    weights = LeftOut.of(labels, counts, scatter=one, usual=one).usable[0]
-    assert bool((weights == weights[-1]).all()) == equal
-    assert equal or float(weights[0]) < float(weights[-1])
 
 
 def table(n_examples: int, n_features: int = 6) -> Tasks:
@@ -138,11 +126,19 @@ def test_a_prototype_of_fewer_examples_is_shrunk_more():
     torch.testing.assert_close(plain.shrunk(Constants()).precision, plain.precision / factors.amax(-1))
 
 
-@pytest.mark.parametrize("n_features", [1, 2, 4])
-def test_small_distances_of_few_features_keep_their_digits(n_features):
-    """A difference of squares would be rounding alone, and could be negative."""
-    steps = torch.tensor([0.0, 0.0, 2.0**-20, 2.0**-18])
-    samples = (3 + steps).view(1, -1, 1).expand(-1, -1, n_features)
-    expected = n_features * (steps[:, None] - steps[None]).square()
-    assert torch.equal(distances_between(samples)[0], expected)
-    assert torch.equal(squared_distances(samples, samples[:, :2])[0], expected[:, :2])
+def test_one_example_per_class_gives_the_precision_by_the_distances_between_classes():
+    tasks = make_tasks(3, n_classes=7, shots=1)
+    constants = Constants()
+    middle = tasks.support.mean(1, keepdim=True)
+    variance = (tasks.support - middle).square().sum(-1).quantile(0.5, dim=-1)
+    torch.testing.assert_close(calibrate(tasks, constants).precision, constants.one_shot_precision / variance)
+
+
+def test_the_usual_precision_is_at_most_that_of_as_many_normal_columns():
+    """Where classes of one column hardly differ within, distances between classes would say too much."""
+    tasks = make_tasks(2, n_classes=6, n_features=1, shots=5, spread=0.3)
+    centred = tasks.support - tasks.support.mean(1, keepdim=True)
+    constants = Constants(one_shot_precision=1e9)
+    plain = calibrate(tasks, constants, metric=False)
+    limit = gaussian_precision(centred, plain.scatter, plain.counts)
+    assert (plain.precision < 20 * limit).all()

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from manyway import Tasks, solve
 from manyway.methods.calibration.constants import Constants
-from manyway.methods.calibration.representation import Representation, learn_representation
+from manyway.methods.calibration.representation import _variance, Representation, learn_representation
 
 FEW_COLUMNS = Constants().few_columns
 
@@ -289,3 +289,10 @@ def test_a_column_that_is_zero_but_for_rounding_says_nothing():
     support[:, 2] = 1e-9 * torch.randn(24, generator=torch.Generator().manual_seed(1))
     tasks = Tasks.from_arrays(support[None], (torch.arange(24) // 4)[None], support[None, :1])
     assert float(learn_representation(tasks, Constants()).weights[0, 0, 2]) == 0
+
+
+def test_the_variance_of_some_values_is_that_of_these_alone():
+    values = torch.tensor([[[1.0, 5.0, 100.0, 2.0]], [[1.0, 5.0, 100.0, 2.0]], [[1.0, 5.0, 100.0, 2.0]]])
+    which = torch.tensor([[[1, 1, 0, 0]], [[1, 1, 0, 1]], [[0, 0, 1, 0]]]).bool()
+    expected = [torch.tensor(some).var().item() for some in ([1.0, 5.0], [1.0, 5.0, 2.0])]
+    assert _variance(values, which).flatten().tolist() == pytest.approx([*expected, 0.0])

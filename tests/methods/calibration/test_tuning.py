@@ -9,7 +9,8 @@ from problems import make_tasks
 from manyway import Tasks, solve
 from manyway.methods.calibration.calibration import calibrate
 from manyway.methods.calibration.left_out import ranks_of
-from manyway.methods.calibration.tuning import _Regression, _Stop, _steepness, _without_themselves, tuned
+from manyway.methods.calibration import tuning
+from manyway.methods.calibration.tuning import _Regression, _Samples, _Stop, _steepness, _without_themselves, tuned
 from manyway.methods.evidence.schedule import Schedule
 from manyway.methods.evidence.solver import prepare_evidence
 
@@ -143,3 +144,47 @@ def test_few_examples_make_no_large_claims():
     undoubted = {"doubtful_examples": 1e-6}
     assert now < solve("evidence", tasks, schedule=undoubted).probabilities.amax(-1).mean() - 0.03
     assert now < 0.5
+
+
+def regression_of(tasks: Tasks) -> _Regression:
+    calibration = calibrate(tasks, Schedule(), metric=False)
+    placed = calibration.place(tasks.support)
+    return _Regression.of(calibration, placed, calibration.offsets, tasks.support_labels)
+
+
+def test_the_samples_of_large_classes_count_less_and_the_only_one_of_a_class_nothing():
+    tasks = make_tasks(1, n_classes=3, shots=None)
+    found = regression_of(tasks).weights[0]
+    expected = torch.tensor([0.0, 2**-0.5, 3**-0.5], dtype=torch.float64)
+    torch.testing.assert_close(found, expected[tasks.support_labels[0]])
+
+
+def test_of_many_samples_those_in_most_doubt_are_taken(monkeypatch):
+    tasks = make_tasks(1, n_classes=3, n_features=3, shots=20, spread=1.0)
+    everything = regression_of(tasks)
+    calibration = calibrate(tasks, Schedule(), metric=False)
+    placed = calibration.place(tasks.support)[0]
+    doubts = []
+    for row, label in zip(placed, tasks.support_labels[0].tolist(), strict=True):
+        own = (20 * calibration.offsets[0, label] - row) / 19  # the others of its class
+        prototypes = calibration.offsets[0].clone()
+        prototypes[label] = own
+        distances = (row - prototypes).square().sum(-1)
+        doubts.append(1 - float((-0.5 * calibration.precision * distances).softmax(-1)[label]))
+    assert everything.hardest.shape == (1, 60)
+    monkeypatch.setattr(tuning, "_MOST_SAMPLES", 10)
+    found = set(regression_of(tasks).hardest[0].tolist())
+    most = set(torch.tensor(doubts).topk(10).indices.tolist())
+    assert len(found & most) >= 9  # equal classes have the same biases, which are left out here
+
+
+def test_prototypes_are_those_after_the_number_of_steps_that_left_out_samples_choose():
+    tasks, _ = skewed(n_tasks=4, shots=12)
+    calibration = calibrate(tasks, Schedule(), metric=False)
+    regression = regression_of(tasks)
+    chosen = regression.best_stop()
+    whole = _Samples(means=calibration.offsets, counts=calibration.examples, weights=regression.weights)
+    path = list(regression.path(whole, int(chosen.n_steps.max())))
+    found = tuned(calibration, calibration.offsets, tasks, always=True)
+    for t, n_steps in enumerate(chosen.n_steps.tolist()):
+        torch.testing.assert_close(found.offsets[t], path[n_steps][t])

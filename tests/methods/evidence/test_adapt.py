@@ -8,6 +8,7 @@ from torch import Tensor
 
 from manyway import Evidence, Tasks, solve
 from manyway.core import Solution
+from manyway.methods.evidence.adapt import Shift
 
 N_CLASSES, N_FEATURES, N_QUERY = 20, 48, 60
 
@@ -116,3 +117,17 @@ def test_an_estimator_says_what_was_done():
     assert found.moved
     assert found.size == pytest.approx(2, abs=0.2)
     assert Evidence(adapt=False).fit(clf.support_, clf.support_labels_).infer(tasks.query[0].numpy()).shift_.size == 0
+
+
+def test_the_fewer_classes_a_shift_can_be_told_from_the_less_sure_answers_are():
+    """One class that is moved looks like another class."""
+    certain = torch.ones(3)
+    shift = Shift(vector=torch.zeros(3, 1, 2), size=certain, probability=certain)
+    masses = torch.zeros(3, 30)
+    masses[0, 0] = 30
+    masses[1, :2] = 15
+    masses[2] = 1
+    found = shift.power(masses)
+    assert found[0] < 0.5
+    assert found[0] < found[1] < found[2] < 1
+    assert (Shift.none(certain).power(masses) == 1).all()

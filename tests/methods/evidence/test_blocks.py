@@ -315,3 +315,17 @@ def test_impossible_parameters_are_refused(options, said):
 def test_no_query_is_one_sentence():
     with pytest.raises(InputError, match="no query"):
         piled(one_task(), spread=Watched(torch.zeros(0, 64)))
+
+
+@pytest.mark.parametrize("update_prototypes", [True, False])
+def test_labels_that_contradict_the_batch_are_heeded_in_blocks_as_in_memory(update_prototypes):
+    """Their assignments are fixed, and the search goes on, while classes may be idle."""
+    tasks = one_task()
+    labels = solve("evidence", tasks).labels
+    known = torch.full((1, 300), -1)
+    known[0, :6] = (labels[0, :6] + 1) % 80
+    given = tasks.with_known(known)
+    expected = solve("evidence", given, update_prototypes=update_prototypes)
+    found = in_blocks(given, update_prototypes=update_prototypes)
+    assert torch.equal(found.labels, expected.labels)
+    torch.testing.assert_close(found.probabilities, expected.probabilities, rtol=0, atol=1e-3)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import permutations
 from math import log
 
 import numpy as np
@@ -14,7 +15,7 @@ from manyway import Evidence, solve
 from manyway.core.tasks import Tasks
 from manyway.core.transforms import transform
 from manyway.methods.calibration.calibration import calibrate_and_place
-from manyway.methods.evidence.confidence import pair_powers, tempered
+from manyway.methods.evidence.confidence import _Pairs, pair_powers, tempered
 from manyway.methods.evidence.schedule import Schedule
 
 
@@ -80,6 +81,14 @@ def test_tempered_probabilities_sum_to_one(power):
     torch.testing.assert_close(found[0, 0] / found[0, 1], torch.tensor(9.0**power))
 
 
+@pytest.mark.parametrize("n_features", [1, 2])
+def test_one_shot_answers_about_few_columns_are_those_of_any_precision(n_features):
+    """A probability of 1e-300 to the power 1/65 is 0, and what float32 makes of it is 0.3: claims differed by 0.45."""
+    tasks = make_tasks(4, n_classes=20, n_query=40, n_features=n_features, shots=1, spread=8.0)
+    double, single = (solve("evidence", tasks.to(dtype=one)).probabilities for one in (torch.float64, torch.float32))
+    torch.testing.assert_close(single.double(), double, rtol=0, atol=1e-3)
+
+
 def test_a_table_with_one_example_per_class_is_not_claimed_to_be_certain():
     table = load_wine()
     right, claimed = [], []
@@ -91,3 +100,20 @@ def test_a_table_with_one_example_per_class_is_not_claimed_to_be_certain():
         right.append((found.labels == table.target[items]).mean())
         claimed.append(found.probabilities.max(1).mean())
     assert np.mean(claimed) < np.mean(right) + 0.1  # 0.89 was claimed for 0.71
+
+
+def test_pairs_count_as_much_as_both_labels_are_sure_and_a_query_one_at_most():
+    tasks = make_tasks(1, n_classes=3, n_query=4, n_features=6, shots=1)
+    calibration, placed = calibrate_and_place(tasks, Schedule())
+    probabilities = torch.tensor([[[0.5, 0.3, 0.2], [0.6, 0.2, 0.2], [0.1, 0.9, 0.0], [0.8, 0.1, 0.1]]]).double()
+    found = _Pairs.of(placed, probabilities, calibration)
+    sure = [0.5, 0.6, 0.9, 0.8]
+    expected = torch.zeros(4, 4).double()
+    for i, j in permutations((0, 1, 3), 2):  # the labels of these are the same
+        expected[i, j] = sure[i] * sure[j]
+    partners = expected.sum(1)
+    expected = expected / partners.clamp_min(1).unsqueeze(1)
+    torch.testing.assert_close(found.weights[0], expected)
+    assert float(found.partnered) == pytest.approx(float(partners.clamp_max(1).mean()))
+    apart = (placed[0, 0] - placed[0, 1]).square().sum() - calibration.scatter[0]
+    torch.testing.assert_close(found.log_likelihood[0, 0, 1], -0.5 * calibration.precision[0] * apart)

@@ -8,16 +8,12 @@ from problems import make_tasks
 from torch import Tensor
 
 from manyway import FeatureSet, Tasks, TaskSpec, evaluate, sample_tasks, solve
-from manyway.core.blocks import Pile, in_turn
-from manyway.core.presence import effective_number
 from manyway.core.transforms import transform
 from manyway.methods.calibration.calibration import Calibration, calibrate, calibrate_and_place
 from manyway.methods.calibration.constants import Constants
-from manyway.methods.evidence import queries
 from manyway.methods.evidence.confidence import distance_ratio
-from manyway.methods.evidence.copies import distinct
-from manyway.methods.evidence.group import Groups
-from manyway.methods.evidence.likelihood import Distances, GivenLikelihood, leave_one_out, query_weights
+from manyway.methods.evidence.group import Fragments, Groups
+from manyway.methods.evidence.likelihood import Distances, GivenLikelihood
 from manyway.methods.evidence.prior import Presence
 from manyway.methods.evidence.schedule import Parameters, Schedule
 from manyway.methods.evidence.solver import evidence_from_likelihood
@@ -28,64 +24,6 @@ def normal(*shape: int, seed: int = 0) -> Tensor:
 
 
 # --- updated prototypes ---------------------------------------------------------------------------------------------
-
-
-def test_prototypes_take_in_their_queries_and_each_query_is_compared_without_itself():
-    tasks = make_tasks(3, n_classes=4, n_query=7, shots=None)
-    likelihood = Distances(calibrate(tasks, Schedule()))
-    calibration, classes = likelihood.calibration, torch.tensor([0, 2, 3])
-    groups = classes.expand(3, -1)
-    support, query = calibration.place(tasks.support), calibration.place(tasks.query)
-    u, weights = normal(3, 7, 4, seed=2).softmax(-1), torch.tensor([[0.8, 0.5, 0.0]], dtype=torch.float64)
-    free = torch.ones(3, 7, 1, dtype=torch.float64)
-    free[:, 5] = 0  # a query with a known label counts in no prototype here
-    taken = u[..., classes] * free
-    updated = likelihood.updated(groups, taken.mT @ query, taken.sum(1), weights.expand(3, -1))
-    found = updated(query, u, free, likelihood.of(query))
-    assert torch.equal(found[..., 1], likelihood.of(query)[..., 1])  # a class without a group
-    for t in range(3):
-        scatter, precision = calibration.scatter[t], calibration.precision[t]
-        for place, k in enumerate(classes.tolist()):
-            samples = support[t, tasks.support_labels[t] == k]
-            for q in range(7):
-                own = weights[0, place] * taken[t, :, place]
-                own[q] = 0
-                mass = len(samples) + own.sum()
-                mean = (samples.sum(0) + own @ query[t]) / mass
-                distance = (query[t, q] - mean).square().sum() - scatter / mass
-                torch.testing.assert_close(found[t, q, k], -0.5 * precision * distance)
-
-
-def test_a_query_is_left_out_of_the_prototype_that_it_is_compared_with():
-    query, centres = normal(1, 6, 5), normal(1, 2, 5, seed=1)
-    counts = torch.tensor([[3.0, 3.0]], dtype=torch.float64)
-    weights = torch.zeros(1, 6, 2, dtype=torch.float64)
-    weights[0, :4, 0] = weights[0, 4:, 1] = 1.0
-    scatter = torch.tensor(0.7, dtype=torch.float64)
-    masses = counts + weights.sum(1)
-    means = (counts.unsqueeze(-1) * centres + weights.mT @ query) / masses.unsqueeze(-1)
-    found = leave_one_out(torch.cdist(query, means).square(), weights, masses.unsqueeze(1), scatter)
-    for q in range(6):
-        for k in range(2):
-            others = [i for i in range(6) if i != q and weights[0, i, k] == 1]
-            members = torch.cat([centres[0, k].expand(3, -1), query[0, others]])
-            expected = (query[0, q] - members.mean(0)).square().sum() - scatter / len(members)
-            torch.testing.assert_close(found[0, q, k], expected)
-
-
-def test_queries_count_as_samples_only_where_several_share_a_class():
-    one_class = torch.tensor([[20.0, 0.0, 0.0, 0.0]])
-    torch.testing.assert_close(
-        query_weights(one_class), torch.tensor([[0.75, 0, 0, 0]])
-    )  # one of four possible classes
-    everyone_alone = torch.ones(1, 20)
-    torch.testing.assert_close(effective_number(everyone_alone), torch.tensor([20.0]))
-    assert (query_weights(everyone_alone) == 0).all()
-    all_alike = torch.full((1, 20), 15.0)
-    assert (query_weights(all_alike) < 1e-6).all()
-    some = query_weights(torch.cat([torch.tensor([6.0, 4.0, 0.9, 0.1]), torch.zeros(30)])[None])
-    assert (some[0, :2] > 0.7).all()
-    assert (some[0, 2:] == 0).all()  # less than one query
 
 
 def test_updating_prototypes_helps_with_few_shots_and_loses_nothing_where_all_classes_are_present():
@@ -106,23 +44,31 @@ def test_updating_prototypes_helps_with_few_shots_and_loses_nothing_where_all_cl
 # --- the class of a group, and fragments ----------------------------------------------------------------------------
 
 
-def posterior(totals: Tensor, masses: Tensor, merge: bool = True, alpha: float = 0.01) -> Tensor:
-    """The class posterior [t, g, k] of all groups."""
+def groups_with(totals: Tensor, masses: Tensor, alpha: float = 0.01, names: Tensor | None = None) -> Groups:
+    """Groups of all classes, with what known labels say about their classes, if anything."""
     likelihood = GivenLikelihood(n_samples=torch.full_like(masses, 5.0))
     presence = Presence.of_products(masses, torch.exp(-masses))
-    classes, nothing = torch.arange(masses.shape[1]).expand(len(masses), -1), totals[:, :0]
-    slopes = presence.slopes(masses.new_tensor([alpha]))
+    classes = torch.arange(masses.shape[1]).expand(len(masses), -1)
+    slopes = presence.slopes(masses.new_full((len(masses),), alpha))
     updated = likelihood.updated(classes, totals, masses, masses)
-    groups = Groups(
+    return Groups(
         presence=presence,
         slopes=slopes,
         classes=classes,
         members=presence,
         sums=totals,
         lengths=masses,
-        names=nothing,
+        names=totals[:, :0] if names is None else names,
         updated=updated,
     )
+
+
+def posterior(
+    totals: Tensor, masses: Tensor, merge: bool = True, alpha: float = 0.01, names: Tensor | None = None
+) -> Tensor:
+    """The class posterior [t, g, k] of all groups."""
+    groups = groups_with(totals, masses, alpha, names)
+    likelihood = GivenLikelihood(n_samples=torch.full_like(masses, 5.0))
     found = groups.posterior(likelihood, torch.zeros_like(masses, dtype=torch.bool), Parameters(merge_groups=merge))
     return found.probabilities
 
@@ -158,6 +104,27 @@ def test_a_small_group_that_fits_a_large_one_nearly_as_well_is_probably_its_frag
     torch.testing.assert_close(found[0, 0], apart[0, 0])  # a large group is never a fragment of a small one
     totals[0, 1, 0] = -60.0
     assert posterior(totals, masses)[0, 1, 0] < 0.01
+
+
+def test_what_known_labels_say_about_a_group_is_added_to_what_its_queries_say():
+    masses = torch.tensor([[9.0, 9.0, 0.0, 0.0, 0.0, 0.0]]).double()
+    names = torch.zeros(1, 6, 6).double()
+    names[0, 0, 3] = 4.0  # a query of the first group is known to be of the fourth class
+    found = posterior(torch.zeros(1, 6, 6).double(), masses, merge=False, names=names)
+    assert int(found[0, 0, 1:].argmax()) == 2
+    ratio = found[0, 0, 3] / found[0, 0, 1]
+    assert float(ratio.log()) == pytest.approx(4.0)
+
+
+def test_fragments_are_looked_for_the_less_the_more_groups_there_are():
+    most = 6
+    masses = torch.zeros(3, 8).double()
+    for row, number in enumerate((1, 2, 8)):
+        masses[row, :number] = 10
+    parameters = Parameters(schedule={"most_groups_with_fragments": float(most)})
+    found = Fragments.of(groups_with(torch.zeros(3, 8, 8).double(), masses), masses, parameters)
+    assert found.tasks.tolist() == [0, 1]
+    assert found.fading.tolist() == pytest.approx([1, 1 - 1 / (most - 1)])
 
 
 def test_where_many_groups_were_found_none_is_a_fragment():
@@ -225,56 +192,3 @@ def test_evidence_needs_only_log_likelihoods():
     torch.testing.assert_close(found.probabilities, expected.probabilities)
     # Near-copies among queries are found by their features, or by their likelihoods where there are no features.
     torch.testing.assert_close(found.presence, expected.presence, rtol=0, atol=0.02)
-
-
-@pytest.mark.parametrize("repeats", [1, 3], ids=["without copies", "with copies"])
-@pytest.mark.parametrize("beside", [True, False], ids=["one after another", "far apart"])
-def test_near_copies_are_counted_wherever_they_lie_where_some_queries_stand_for_all(repeats, beside, monkeypatch):
-    """Every third query is compared with all: in a sample alone, copies that follow each other would be missed."""
-    generator = torch.Generator().manual_seed(0)
-    means, labels = torch.randn(6, 64, generator=generator), torch.arange(6).repeat_interleave(4)
-    support = means[labels] + torch.randn(24, 64, generator=generator)
-    query = means[torch.arange(20) % 3] + torch.randn(20, 64, generator=generator)
-    query = query.repeat_interleave(repeats, 0) if beside else query.repeat(repeats, 1)
-    read = in_turn(lambda: iter(query.split(7)), torch.device("cpu"))
-    monkeypatch.setattr(queries, "_MOST_QUERIES", len(query) // 3)
-    tasks = Tasks.from_arrays(support[None], labels[None], query[None])
-    found = solve("evidence", tasks), solve("evidence", Tasks.from_pile(support, labels, Pile.of(read, query)))
-    assert [float(one.copies) for one in found] == [repeats, repeats]
-
-
-@pytest.mark.parametrize(("d", "noise"), [(80, 0.0), (80, 0.05), (16, 0.0), (16, 0.05), (4, 0.0)])
-def test_near_copies_of_examples_teach_nothing(d, noise):
-    """Left-out examples whose copies stay would say that samples of a class are alike, and all queries unknown."""
-    generator = torch.Generator().manual_seed(0)
-    means = 2 * torch.randn(12, d, generator=generator)
-    support = (means[:, None] + torch.randn(12, 3, d, generator=generator)).view(-1, d)
-    query = means[:3].repeat(10, 1) + torch.randn(30, d, generator=generator)
-    labels = torch.arange(12).repeat_interleave(3)
-    frames = support + noise * torch.randn(support.shape, generator=generator)
-    doubled = Tasks.from_arrays(torch.cat([support, frames])[None], labels.repeat(2)[None], query[None])
-    single = Tasks.from_arrays(support[None], labels[None], query[None])
-    for open_set in (False, True):
-        once, twice = (solve("evidence", tasks, open_set=open_set) for tasks in (single, doubled))
-        torch.testing.assert_close(twice.probabilities, once.probabilities)
-        assert (once.labels >= 0).float().mean() > 0.9
-
-
-@pytest.mark.parametrize(("d", "levels"), [(7, 2), (4, 3), (100, 2)])
-def test_equal_examples_of_few_values_may_be_different_items(d, levels):
-    """Where columns have few values, items of a class are equal by chance: none is a copy."""
-    generator = torch.Generator().manual_seed(0)
-    usual = torch.randint(0, levels, (5, d), generator=generator)
-    other = torch.randint(0, levels, (5, 12, d), generator=generator)
-    mostly = torch.rand(5, 12, d, generator=generator) < 1 - 1 / d
-    rows = torch.where(mostly, usual[:, None], other).view(1, 60, d).float()
-    labels = torch.arange(5).repeat_interleave(12)[None]
-    assert len(rows[0].unique(dim=0)) < 55
-    assert distinct(Tasks.from_arrays(rows, labels, rows), Schedule()).n_support == 60
-
-
-def test_one_item_per_class_is_one_item_however_often_it_is_given():
-    rows = torch.randn(1, 6, 9, generator=torch.Generator().manual_seed(0))
-    labels = torch.arange(6)[None]
-    given = Tasks.from_arrays(rows.repeat(1, 3, 1), labels.repeat(1, 3), rows)
-    assert distinct(given, Schedule()).n_support == 6

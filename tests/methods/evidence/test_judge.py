@@ -14,11 +14,8 @@ from manyway import Evidence, Tasks, TaskSpec, sample_tasks, solve
 from manyway.errors import InputError
 from manyway.methods.calibration.calibration import calibrate, calibrate_and_place
 from manyway.methods.evidence.judge import NearGroup, Scales, _apart, _integrate, _Tests
-from manyway.methods.evidence.neighbourhood import Neighbourhoods, clumping
-from manyway.methods.evidence.prior import Concentrations, Presence, grid_of_alphas
-from manyway.methods.evidence.queries import counted
+from manyway.methods.evidence.neighbourhood import Neighbourhoods
 from manyway.methods.evidence.schedule import Schedule
-from manyway.methods.evidence.unknown_groups import groups_of
 from manyway.sampling.embedded import load_glyphs
 
 
@@ -249,14 +246,6 @@ def test_a_class_that_lies_apart_is_found_beside_clumps():
     assert said[:, :200].double().mean() < 0.12
 
 
-def test_examples_show_whether_classes_come_in_clumps():
-    found = []
-    for parts in (1, 6):
-        tasks = in_clumps(parts=parts)
-        found.append(float(clumping(calibrate(tasks, Schedule()), tasks, Schedule())))
-    assert found[0] < 0.1 < 0.2 < found[1]
-
-
 def test_classes_that_do_not_differ_tell_nothing_about_unknown_queries():
     """Prototypes are no farther apart than chance makes them: whole batches of such tables were answered as unknown."""
     noise = torch.randn(20, 60, 4, generator=torch.Generator().manual_seed(0), dtype=torch.float64) ** 3  # long tails
@@ -268,19 +257,6 @@ def test_classes_that_do_not_differ_tell_nothing_about_unknown_queries():
     assert (scales.apart == 0).all()
     assert scales.log_ratio(group).abs().max() < 0.02
     assert (solve("evidence", tasks, open_set=True).labels == -1).double().mean() < 0.02
-
-
-def test_queries_count_as_much_as_they_are_known():
-    torch.testing.assert_close(counted(torch.tensor([[0.0, 0.5, 1.0]])), torch.tensor([[1.0, 0.5, 0.001]]))
-
-
-def test_the_prior_is_that_of_as_many_queries_as_count():
-    generator = torch.Generator().manual_seed(0)
-    u = torch.rand(2, 9, 4, generator=generator, dtype=torch.float64).softmax(-1)
-    u[:, 6:] *= 1e-9  # three of nine queries do not count
-    presence, grid, like = Presence.of(u, 1 - u), grid_of_alphas(9, 4), (u.dtype, u.device)
-    weighted = Concentrations.of(grid, 9, 4, *like, weighted=True).log_prior(presence)
-    torch.testing.assert_close(weighted, Concentrations.of(grid, 6, 4, *like).log_prior(presence), atol=1e-6, rtol=0)
 
 
 def test_strangers_at_a_class_that_is_absent_are_seen_by_the_group_of_the_class():
@@ -361,15 +337,6 @@ def test_a_query_that_is_probably_of_some_class_gets_a_label():
     assert (solution.unknown > solution.probabilities.amax(-1)).any()
     assert (solution.unknown < 0.4).all()
     assert (solution.labels >= 0).all()
-
-
-def test_groups_are_those_of_the_most_central_queries():
-    similarity = torch.eye(5)
-    for i, j in ((0, 1), (1, 2), (3, 4)):
-        similarity[i, j] = similarity[j, i] = 0.8
-    groups, medoids = groups_of(similarity[None], torch.tensor([[True, True, True, True, False]]), 0.1)
-    assert groups.tolist() == [[0, 0, 0, 1, -1]]
-    assert medoids.tolist() == [[1, 3]]
 
 
 # --- in blocks -----------------------------------------------------------------------------------------------------

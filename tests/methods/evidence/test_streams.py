@@ -8,7 +8,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
-from problems import make_features
+from problems import make_features, make_tasks, piled
 from sklearn.base import clone
 
 from manyway import Evidence, FeatureSet, InputError, TaskSpec, evaluate, sample_tasks, solve
@@ -146,6 +146,16 @@ def test_the_memory_is_bounded(monkeypatch):
     assert np.array_equal(clf.partial_infer(large).probabilities, clf.infer(large).probabilities)
     assert clf.memory_.query == ()
     assert np.array_equal(clf.partial_infer(arriving[0]).labels, clf.infer(arriving[0]).labels)
+
+
+def test_a_large_pile_is_labelled_alone_and_forgotten(monkeypatch):
+    monkeypatch.setattr(streams, "MOST_ITEMS", 20)
+    tasks = make_tasks(1, n_classes=6, n_query=30, shots=3, dtype=torch.float32)
+    found = solve("evidence", replace(piled(tasks, 8), earlier=()))
+    assert torch.equal(found.labels, solve("evidence", piled(tasks, 8)).labels)
+    assert found.memory.query == ()
+    few = replace(piled(tasks.with_rows(tasks.support, tasks.query[:, :10]), 8), earlier=())
+    assert len(solve("evidence", few).memory.query) == 1
 
 
 def test_known_labels_of_earlier_batches_are_remembered():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -99,6 +100,19 @@ def test_right_labels_that_are_confirmed_cost_at_most_three_points(seed, n_known
         after = (label(posteriors, known=known).labels[0, rest] == truth[rest]).double().mean()
         gains.append(float(after - before))
     assert sum(gains) / 4 >= -0.03
+
+
+@pytest.mark.parametrize("n_known", [1, 20])
+def test_confirming_what_is_right_costs_no_batch_more_than_three_points(n_known):
+    drawn = [draw(seed, 100, 30, 6) for seed in range(40)]
+    posteriors, truth = (torch.stack(each) for each in zip(*drawn, strict=True))
+    before = solve("evidence", Tasks.from_scores(posteriors)).labels
+    known = torch.where(before == truth, truth, -1)
+    known[:, n_known:] = -1
+    after = solve("evidence", Tasks.from_scores(posteriors, known=known)).labels
+    rest = slice(n_known, None)
+    gains = (after == truth)[:, rest].double().mean(1) - (before == truth)[:, rest].double().mean(1)
+    assert gains.min() >= -0.03
 
 
 @RARE

@@ -61,6 +61,8 @@ class Method:
     scores: bool = False
     # whether features may be missing (``Tasks.gaps``)
     takes_gaps: bool = False
+    # parameters that say something about scores alone, which estimators of features do not have
+    of_scores: tuple[str, ...] = ()
     # attributes of what is prepared that estimators show, as `precision_`
     learned: tuple[str, ...] = ()
 
@@ -320,8 +322,9 @@ _ALL = (
     Method("bpa", "BPA", "bpa:bpa", "Shalam and Korman, ICML 2024", holds_support=True),
     Method("adapt", "ADAPT", "adapt:adapt", "Zhang et al., NeurIPS 2025", class_features=True),
     Method("evidence", "Evidence", "evidence.solver:evidence", "this project, docs/evidence.md", version=17,
-           holds_support="cpu", class_features=True, scores=True, takes_known=True, takes_gaps=True,
-           learned=("precision",), prepare="evidence.solver:prepare_evidence", in_blocks="evidence.solver:evidence"),
+           holds_support="cpu", class_features=True, scores=True, of_scores=("temperature",), takes_known=True,
+           takes_gaps=True, learned=("precision",),
+           prepare="evidence.solver:prepare_evidence", in_blocks="evidence.solver:evidence"),
     Method("em-dirichlet", "EM-Dirichlet", "dirichlet.solver:em_dirichlet", "Martin et al., CVPR 2024",
            holds_support=True, class_features=True),
     Method("hard-em-dirichlet", "Hard EM-Dirichlet", "dirichlet.solver:hard_em_dirichlet", "Martin et al., CVPR 2024",

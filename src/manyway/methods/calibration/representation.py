@@ -304,7 +304,7 @@ def _scales(rows: Tensor, within: Tensor, middle: Tensor, of_class: Tensor, clas
     weights = (of_class / classes.counts.clamp_min(1)).gather(1, classes.labels) * classes.counted
     shares = (weights / weights.sum(-1, keepdim=True)).unsqueeze(1)
     overall = shares @ rows.square()
-    inside = within.square().sum(1, keepdim=True) / freedom.clamp_min(1).view(-1, 1, 1)
+    inside = within.square().sum(1, keepdim=True)  # in any unit: ratios count relative to their mean
     varies = _varying(overall, middle)
     both = varies & (inside > _CONSTANT * overall)
     tiny = torch.finfo(rows.dtype).tiny

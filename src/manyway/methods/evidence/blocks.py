@@ -501,14 +501,12 @@ class InBlocks(BatchQueries):
 
     def fix(self, which: Tensor, prior: Concentrations) -> Outcome:
         self._change(replace(self.all_classes, any_known=True))
-        self.idle = self.none_idle
         return resume(self, self.presence, prior, self.parameters).outcome
 
     def resume(self, updated: Updated, presence: Presence, prior: Concentrations) -> Outcome:
         _, self.memory = self.pile.each(partial(_go_on, self.last), self.before)
         after = After(last=self.last, updated=updated, likelihood=self.likelihood)
         self.all_classes = replace(self.all_classes, after=after)
-        self.idle = self.none_idle
         return resume(self, presence, prior, self.parameters).outcome
 
     def begin(self, sharpness: float) -> Presence:
@@ -559,9 +557,8 @@ class InBlocks(BatchQueries):
         """Nothing to do: ``select`` returned this very object."""
 
     def sharpened(self, sharpness: Tensor) -> InBlocks:
-        if self.sharpness != float(sharpness):
-            self.sharpness = float(sharpness)
-            self.idle = self.none_idle
+        self.sharpness = float(sharpness)
+        self.idle = self.none_idle  # the weight of idle classes was that of another sharpness
         return self
 
     def terms(self) -> Tensor:

@@ -95,9 +95,13 @@ def confidence(batch: CalibratedBatch, grouped: Grouped) -> Probabilities:
 
 
 def tempered(probabilities: Tensor, power: Tensor) -> Tensor:
-    """[…, k] probabilities to the power, so that each row sums to one again."""
-    tiny = torch.finfo(probabilities.dtype).tiny
-    return probabilities.clamp_min(tiny).log_().mul_(power).softmax(-1)
+    """[…, k] probabilities to the power, so that each row sums to one again.
+
+    With few columns the power is near 0, and the smallest probabilities matter: the least is that
+    of float32 in any precision, so that the answers are the same.
+    """
+    least = torch.finfo(torch.float32).tiny
+    return probabilities.clamp_min(least).log_().mul_(power).softmax(-1)
 
 
 def distance_ratio(lengths: Tensor, calibration: Calibration) -> Tensor:

@@ -29,7 +29,15 @@ from manyway.methods.evidence.prior import Concentrations, grid_of_alphas
 from manyway.methods.scores.constants import ScoreConstants
 
 # The highest values of constants that have one.
-_AT_MOST = {"anneal_from": 1, "improbable": 0.5}
+_AT_MOST = {"anneal_from": 1, "improbable": 0.5, "scores_background": 1}
+# Constants that cannot be 0: a logarithm is taken, or something is divided by them.
+_NOT_ZERO = {
+    "one_shot_precision",
+    "one_shot_power",
+    "one_shot_power_sd",
+    "improbable",
+    "rehearsed_sd",
+}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -119,6 +127,31 @@ def agreement(masses: Tensor) -> Tensor:
     return (1 - effective_number(masses) / masses.sum(-1).clamp_max(masses.shape[-1])).clamp_min(0)
 
 
+def _check_constants(given: Mapping[str, Any]) -> None:
+    """Refuse values that a constant cannot have: each has the sign of its default."""
+    defaults = vars(Schedule())
+    for name in given:
+        if name not in defaults:
+            hint = nearest(str(name), defaults)
+            raise InputError(f"The schedule of evidence has no constant '{name}'; {hint}")
+    check_params("evidence, schedule", given, get_type_hints(Schedule))
+    for name, value in given.items():
+        problem = _problem_of(name, value, defaults[name])
+        if problem is not None:
+            raise InputError(f"evidence, schedule: {name} is {value}; {problem}.")
+
+
+def _problem_of(name: str, value: float, default: float) -> str | None:
+    """What is wrong with the value of a constant, which has the right type; None: nothing."""
+    if value < 0 < default:
+        return "it must not be negative"
+    if value == 0 and name in _NOT_ZERO:
+        return "it must be positive"
+    if value > _AT_MOST.get(name, value):
+        return f"it is at most {_AT_MOST[name]}"
+    return None
+
+
 @dataclass(frozen=True, kw_only=True)
 class Parameters:
     """The parameters of ``evidence``, which describes them."""
@@ -147,16 +180,7 @@ class Parameters:
 
     def __post_init__(self) -> None:
         check_params("evidence", vars(self), get_type_hints(Parameters))
-        known = {one.name for one in fields(Schedule)}
-        for name in self.schedule or {}:
-            if name not in known:
-                hint = nearest(name, known)
-                raise InputError(f"The schedule of evidence has no constant '{name}'; {hint}")
-        check_params("evidence, schedule", self.schedule or {}, get_type_hints(Schedule))
-        for name, most in _AT_MOST.items():
-            value = getattr(self.constants, name)
-            if value > most:
-                raise InputError(f"evidence, schedule: {name} is {value}; it is at most {most}.")
+        _check_constants(self.schedule or {})
 
     @cached_property
     def constants(self) -> Schedule:

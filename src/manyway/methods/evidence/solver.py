@@ -136,8 +136,8 @@ def evidence(
         the examples. "auto", about three times the time: tuned where left-out examples gain by it
         and no query is unknown.
     temperature : float or None, default=None
-        T, which divides the logits before a softmax. For scores; by default labelled scores or the
-        batch itself say it.
+        T, which divides the logits before a softmax. For scores alone; by default labelled scores or
+        the batch itself say it.
     concentration : float or None, default=None
         α of the Dirichlet prior of the class proportions. Small values favour few classes. By
         default the value with the highest evidence is chosen for each task.
@@ -206,6 +206,9 @@ def evidence(
     [[0, 0, 0, 2]]
     """
     parameters = Parameters.of(locals())
+    if temperature is not None and not tasks.scores:
+        problem = "temperature divides the logits of scores, and these tasks have features"
+        raise InputError(f"evidence: {problem}; leave it out, or give the scores of a classifier.")
     solve = partial(label, parameters=parameters, with_objective=with_objective)
     as_it_is = replace(parameters, adapt=False)
     together = partial(label, parameters=as_it_is, with_objective=with_objective)
