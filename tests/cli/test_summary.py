@@ -93,3 +93,14 @@ def test_nothing_is_promised_that_was_not_measured(capsys):
     assert "1 class is present █." in said_of(capsys)
     one_example = said_of(capsys, one_example=True)
     assert "present █ (one example per class cannot tell which classes are here; two would)." in one_example
+
+
+@pytest.mark.parametrize(("contrast", "is_said"), [(0.68, True), (0.95, False)])
+def test_items_that_tell_classes_apart_less_are_said(contrast, is_said, capsys):
+    found = ClassSummary("wren", 9, 1.0, 0.5, 0.9, "present")
+    learned = {"shift": 1.8, "shift_probability": 0.9, "contrast": contrast}
+    print_summary(Summary(9, 40, (found,), 0.5, 0, n_present=(1, 2), learned=learned))
+    said = " ".join(capsys.readouterr().out.split())
+    assert "differ from the examples by 1.8 times the spread of a class" in said
+    sentence = "The items tell classes apart 0.7 times as well as the examples do"
+    assert (sentence in said) == is_said

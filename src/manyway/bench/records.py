@@ -36,7 +36,7 @@ from manyway.core import Strict, checked
 from manyway.errors import InputError
 from manyway.evaluation import METRICS, SCORERS, Count, Interval, Paired, find_summary, paired
 from manyway.files import atomic_write, text_of
-from manyway.sampling import task_fields
+from manyway.sampling import identity, task_fields
 
 if TYPE_CHECKING:
     from manyway.bench.suite import Experiment
@@ -120,7 +120,7 @@ def experiment_key(experiment: Experiment, fingerprint: str) -> str:
         "method": [experiment.method, get_method(experiment.method).version],
         "params": full_params(experiment),
         "features": fingerprint,
-        "task": task_fields(experiment.spec),
+        "task": identity(task_fields(experiment.spec)),
         "seed": experiment.seed,
         "n_tasks": experiment.n_tasks,
         "trace": None if experiment.trace is None else experiment.trace.model_dump(),
@@ -314,7 +314,8 @@ class Record(Request, Stored):
     def stream(self) -> str:
         """Identifies the tasks: records with the same stream can be compared task by task."""
         sets = self.features.fingerprint, self.features.unknown_fingerprint
-        drawn = {name: value for name, value in self.task.items() if name != "reviewer"}
+        task = identity(self.task)
+        drawn = {name: value for name, value in task.items() if name != "reviewer"}
         return json.dumps([*sets, drawn, self.seed], sort_keys=True)
 
 

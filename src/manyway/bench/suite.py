@@ -48,7 +48,7 @@ from manyway.errors import InputError, nearest
 from manyway.evaluation import METRICS, SCORERS
 from manyway.files import text_of
 from manyway.methods import Method
-from manyway.sampling import DEFAULTS, Reviewer, TaskSpec, task_fields
+from manyway.sampling import DEFAULTS, Reviewer, ShiftAlong, TaskSpec, task_fields
 
 if sys.version_info >= (3, 11):
     import tomllib
@@ -164,6 +164,8 @@ class TaskAxes(Strict):
     gamma: OneOrMore[NonNegativeFloat] = ()
     n_answers: OneOrMore[NonNegativeInt] = ()
     reviewer: OneOrMore[Reviewer] = ()
+    shift: OneOrMore[NonNegativeFloat] = ()
+    shift_along: OneOrMore[ShiftAlong] = ()
 
     def points(self, n_classes: Callable[[], int] | None) -> Iterator[TaskSpec]:
         """Every combination.

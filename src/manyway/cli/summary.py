@@ -219,6 +219,11 @@ def _learned(found: labelling.Summary, at_least: float | None) -> list[str]:
             f"The items differ from the examples by {found.learned['shift']:.1f} times the spread "
             "of a class; the labels assume that all differ alike; confirm a few in a review."
         )
+    if found.learned.get("contrast", 1.0) < _AS_IT_IS:
+        lines.append(
+            f"The items tell classes apart {found.learned['contrast']:.1f} times as well as the "
+            "examples do; the probabilities are lower by that."
+        )
     lines += _rehearsed(found.learned)
     if at_least is not None:
         levels = dict(found.levels)

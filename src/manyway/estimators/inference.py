@@ -25,6 +25,8 @@ class FoundShift(NamedTuple):
     size: float  # expected, in units of the spread of a class
     probability: float  # that they do
     moved: bool  # whether they were moved back before they were labelled
+    # How well they tell classes apart, relative to examples; the probabilities are lower by it.
+    contrast: float
 
 
 class RehearsedClaims(NamedTuple):
@@ -170,6 +172,7 @@ class Inference:
             size=float(learned["shift"][0]),
             probability=float(learned["shift_probability"][0]),
             moved=moved_by is not None and bool((moved_by[0] != 0).any()),
+            contrast=float(learned.get("contrast", torch.ones(1))[0]),
         )
 
     @property

@@ -4,5 +4,7 @@ from .sampling import sample_groups as sample_groups
 from .sampling import sample_tasks as sample_tasks
 from .spec import DEFAULTS as DEFAULTS
 from .spec import Reviewer as Reviewer
+from .spec import ShiftAlong as ShiftAlong
 from .spec import TaskSpec as TaskSpec
+from .spec import identity as identity
 from .spec import task_fields as task_fields

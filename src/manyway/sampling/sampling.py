@@ -16,6 +16,7 @@ from manyway.core.arguments import checks_arguments
 from manyway.core.kernels import fused
 from manyway.errors import InputError
 from manyway.sampling.features import FeatureSet
+from manyway.sampling.shift import shifted
 from manyway.sampling.spec import TaskSpec
 
 # One number per purpose, so that no two draws of a task share their randomness.
@@ -30,7 +31,8 @@ from manyway.sampling.spec import TaskSpec
     _UNKNOWN,
     _ORDER,
     _BATCHES,
-) = range(10)
+    _SHIFT,
+) = range(11)
 # tasks are drawn in blocks of about this many integers: they stay in the cache
 _BLOCK_DRAWS = 1 << 19
 _BLOCK_DRAWS_GPU = 1 << 26  # on a GPU the cost is in the launches
@@ -129,6 +131,10 @@ def sample_groups(
     if spec.n_batches > 1:
         streams = torch.arange(start, start + count, device=features.features.device)
         tasks = replace(tasks, stream=_repeated(streams, spec.n_batches))
+    if spec.shift:
+        device = features.features.device
+        key = draws.keys(seed, _SHIFT, torch.arange(start, start + count, device=device))
+        tasks = shifted(tasks, spec, _repeated(key, spec.n_batches))
     everything = torch.arange(count)
     if drawn.sizes is None:
         return [(everything, tasks)]

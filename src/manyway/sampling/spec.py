@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from math import isfinite
 from numbers import Integral, Real
@@ -25,6 +26,7 @@ Reviewer = Literal[
     "dropquery",
     "falcun",
 ]
+ShiftAlong = Literal["random", "components", "class"]
 _INTEGERS = (
     "shots",
     "n_query",
@@ -87,6 +89,12 @@ class TaskSpec:
         says which query is next. ``uherding`` and, of scikit-activeml, ``badge``,
         ``typiclust``, ``probcover``, ``dropquery`` and ``falcun``: the same, and this strategy
         says which one is next.
+    shift : float, default=0.0
+        By how much all queries of a task differ from the examples, in within-class scatters: the
+        root of the mean squared distance of examples from the means of their classes.
+    shift_along : {"random", "components", "class"}, default="random"
+        In which direction: any, one in the span of the first three principal components of the
+        examples, or from one class to another.
 
     Examples
     --------
@@ -109,6 +117,8 @@ class TaskSpec:
     gamma: float | None = None
     n_answers: int = 0
     reviewer: Reviewer | None = None
+    shift: float = 0.0
+    shift_along: ShiftAlong = "random"
 
     def __post_init__(self) -> None:
         if isinstance(self.k_eff, list):
@@ -118,6 +128,7 @@ class TaskSpec:
         self._check_unknown()
         self._check_stream()
         self._check_reviewer()
+        self._check_shift()
 
     def _check_types(self) -> None:
         for name in _INTEGERS:
@@ -213,6 +224,25 @@ class TaskSpec:
         if self.reviewer is not None and (self.n_unknown or self.n_batches > 1 or self.is_ragged):
             raise InputError("A reviewer goes with one k_eff, without unknown queries and streams.")
 
+    def _check_shift(self) -> None:
+        is_number = isinstance(self.shift, Real) and not isinstance(self.shift, bool)
+        if not is_number or not (isfinite(self.shift) and self.shift >= 0):
+            raise InputError(
+                f"shift is {shown(self.shift)}; it must be a finite number, not negative."
+            )
+        if not fits(self.shift_along, ShiftAlong):
+            raise InputError(
+                f"shift_along is {shown(self.shift_along)}; "
+                f"choose {', '.join(get_args(ShiftAlong))}."
+            )
+        if self.shift and self.is_ragged:
+            raise InputError("A shift goes with one k_eff.")
+        if self.shift and self.shots in (0, 1):
+            raise InputError(
+                "shift is in within-class scatters, which need two examples per class; "
+                "set shots to 2 or more."
+            )
+
     @property
     def least_k_eff(self) -> int:
         """The smallest number of classes that the queries of a task come from."""
@@ -294,6 +324,22 @@ def task_fields(task: TaskSpec) -> dict[str, Any]:
     if task.unknown_from is not None and not isinstance(task.unknown_from, str):
         values["unknown_from"] = task.unknown_from.fingerprint
     return values
+
+
+def identity(task: Mapping[str, Any]) -> dict[str, Any]:
+    """The fields of a task that say which tasks are drawn: later ones only where they do something.
+
+    So results that were stored before there were shifts keep their keys.
+
+    >>> identity({"shots": 5, "shift": 0.0, "shift_along": "random"})
+    {'shots': 5}
+    """
+    without_shift = not task.get("shift")
+    return {
+        name: value
+        for name, value in task.items()
+        if not (without_shift and name in ("shift", "shift_along"))
+    }
 
 
 def _is_integer(value: Any) -> bool:

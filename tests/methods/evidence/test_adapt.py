@@ -8,7 +8,7 @@ from torch import Tensor
 
 from manyway import Evidence, Tasks, solve
 from manyway.core import Solution
-from manyway.methods.evidence.adapt import Shift
+from manyway.methods.evidence.adapt import Fit, Shift, contrast
 
 N_CLASSES, N_FEATURES, N_QUERY = 20, 48, 60
 
@@ -131,3 +131,45 @@ def test_the_fewer_classes_a_shift_can_be_told_from_the_less_sure_answers_are():
     assert found[0] < 0.5
     assert found[0] < found[1] < found[2] < 1
     assert (Shift.none(certain).power(masses) == 1).all()
+
+
+def faded(tasks: Tasks, part: float) -> Tasks:
+    """Queries whose differences are so many times as large, with new noise: pictures that lost their colours."""
+    generator = torch.Generator().manual_seed(11)
+    middle = tasks.query.mean(1, keepdim=True)
+    noise = torch.randn(tasks.query.shape, generator=generator)
+    query = middle + part * (tasks.query - middle) + (1 - part**2) ** 0.5 * noise
+    return moved(tasks.with_rows(tasks.support, query), 1.0)
+
+
+def test_queries_that_tell_classes_apart_less_lower_the_claims():
+    tasks, truth = batch(5)
+    found = solve("evidence", faded(tasks, 0.4))
+    alone = solve("evidence", faded(tasks, 0.4), adapt=False)
+    assert right(found, truth) >= right(alone, truth) - 0.01
+    claimed = float(found.probabilities.amax(-1).mean())
+    assert claimed < float(alone.probabilities.amax(-1).mean())
+    assert abs(claimed - right(found, truth)) < 0.2
+    assert float(found.learned["contrast"]) == pytest.approx(0.4, abs=0.15)
+
+
+def test_contrast_is_the_slope_of_group_means_over_prototypes():
+    generator = torch.Generator().manual_seed(0)
+    prototypes = torch.randn(1, 4, 8, generator=generator)
+    masses = torch.tensor([[5.0, 1.0, 20.0, 3.0]])
+    shift = torch.randn(1, 1, 8, generator=generator)
+    groups = masses.unsqueeze(-1) * (0.5 * prototypes + shift)
+    precise = torch.full((1,), 1e6)
+    assert float(contrast(groups, masses, prototypes, precise)) == pytest.approx(0.5, abs=1e-3)
+    assert (
+        float(contrast(groups * 4, masses, prototypes, precise)) == 1
+    )  # never above that of examples
+    one_group = contrast(groups[:, :1], masses[:, :1], prototypes[:, :1], precise)
+    assert float(one_group) == pytest.approx(1)
+
+
+def test_queries_are_moved_where_that_explains_more_than_it_leaves():
+    before = torch.tensor([1.5, 1.5, 1.5])
+    after = torch.tensor([1.0, 1.4, 1.6])
+    fit = Fit(before=before, after=after, weight=torch.full((3,), 1000.0))
+    assert fit.better.tolist() == pytest.approx([1, 0, 0], abs=1e-6)

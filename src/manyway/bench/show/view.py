@@ -45,6 +45,7 @@ _ALONE = {
     "scorer": "Score",
     "metrics": "Metric",
     "reviewer": "Reviewer",
+    "shift_along": "direction",
 }
 _AXES = {
     **{axis: (title, f"{{}} {title}") for axis, title in _COUNTED.items()},
@@ -53,6 +54,7 @@ _AXES = {
     "version": ("Version", "version {}"),
     "shots": ("shots", "{}-shot"),
     "unknown_from": ("unknown features", "unknown queries from {}"),
+    "shift": ("shift", "shift {}"),
 }
 # Fields of a task that are named only where they differ from their defaults.
 LATER = (
@@ -63,11 +65,14 @@ LATER = (
     "gamma",
     "n_answers",
     "reviewer",
+    "shift",
+    "shift_along",
 )
-_SPECIAL: dict[tuple[str, int | None], str] = {
+_SPECIAL: dict[tuple[str, int | str | None], str] = {
     ("shots", None): "given support",
     ("scorer", None): "own score",
 }
+_SPECIAL |= {("shift_along", "random"): "random", ("shift_along", "class"): "towards a class"}
 _SPECIAL |= {("gamma", None): "batches alike", ("gamma", 0): "separate classes"}
 Shown = TypeVar("Shown", TableSpec, Plot)
 
@@ -315,7 +320,7 @@ def label(axis: str, value: Any, names: Mapping[str, str] | None = None) -> str:
 
 
 def later_words(task: Mapping[str, Any]) -> list[str]:
-    """What a task says about unknown queries, streams and reviewers.
+    """What a task says about unknown queries, streams, reviewers and shifts.
 
     Nothing where it has its default.
 

@@ -19,15 +19,27 @@ and with them π. So three further answers are made:
 1. the one direction x̄ − w̄ in which the means of queries and of prototypes differ is dropped from both; what
    is left of a shift is small, and the labels are nearly right;
 2. the queries are moved back by b̂ of these labels;
-3. they are moved back by E b, with b̂ of the second labels.
+3. they are moved back by E b, with b̂ of the second labels, where that explains more than it leaves: with r and r₀
+   as below, and l by which r is above what batches without a shift have, the log-odds are ½ τ S |Q| (r₀ − r − l).
 
 **What a shift does not explain.** Noise, or pictures that have lost their colour, are no shift, but spoil labels
 and so make F large. Let r be the mean squared distance of queries from their prototypes after the move, relative
-to that of left-out examples. Of all by which queries differ from examples the shift explains the part
+to that of left-out examples, and r₀ that of the first answer. Of all by which queries differ from examples the
+shift explains the part
 
     e = s² / (s² + max(0, r − 1)),        s² = ‖b̂‖²/S,
 
-and F e takes the place of F. What is left of r lowers the claims (see ``confidence``).
+and F e takes the place of F.
+
+**What is lost.** Grey pictures or mistyped words are shifted, and have lost some of what tells classes apart, which
+no vector brings back. Around the means of the batch a query then is x = g w_k + noise, with the contrast g < 1.
+Prototypes are shrunk to what is expected of their classes, so that g is 1 for queries like the examples. It is the
+slope of the means z̄_k of groups of m_k queries over their prototypes,
+
+    g = Σ_k m_k (z̄_k − z̄)·(w_k − w̄) / Σ_k m_k ‖w_k − w̄‖²,
+
+with the prior Normal(1, 1). Where a shift was looked for, the final probabilities have the power g if that is below
+what the distances say (see ``confidence``).
 
 **What cannot be known.** Where few classes occur, the shift is made of their own residuals: with one class, any
 class is as good, by a shift of its own. Each of N classes has a part of 1/N in b̂, so that its distance from its
@@ -118,6 +130,21 @@ def with_queries(tasks: Tasks, change: Callable[[Tensor], Tensor]) -> Tasks:
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
+class Fit:
+    """How near queries are to their prototypes, as they are and moved back."""
+
+    before: Tensor  # [t] r of the first answer
+    after: Tensor  # [t] r of the queries that were moved back
+    weight: Tensor  # [t] ½ τ S |Q|: what r counts in ln p(queries)
+
+    @property
+    def better(self) -> Tensor:
+        """[t] how probable it is that queries are to be moved: that this explains more than it leaves."""
+        left = (self.after - _NOTABLE_RESIDUAL).clamp_min(0)
+        return (self.weight * (self.before - self.after - left)).sigmoid()
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
 class Comparison:
     """The examples and the queries of t batches, as far as a shift is concerned."""
 
@@ -177,18 +204,19 @@ class Comparison:
             of_class = occupied / (1 + squares / typical.clamp_min(torch.finfo(squares.dtype).tiny))
         return middle
 
-    def shift(self, proportions: Tensor, residual: Tensor, shift_prior: float) -> Shift:
-        """The shift, given the proportions [t, k] of classes and r [t] of the queries that were moved back."""
+    def shift(self, proportions: Tensor, fit: Fit, shift_prior: float) -> Shift:
+        """The shift, given the proportions [t, k] of classes among the queries that were moved back."""
         found = self.mean_residual(proportions)
         squares = (found * self.weights).square().sum((1, 2))
         by_chance = _by_chance(proportions, self.counts, self.tasks.n_query)
         size = squares / self.scatter
-        explained = size / (size + (residual - 1).clamp_min(0)).clamp_min(torch.finfo(size.dtype).tiny)
+        left = (fit.after - 1).clamp_min(0)
+        explained = size / (size + left).clamp_min(torch.finfo(size.dtype).tiny)
         ratio = size / by_chance * explained
         several = 1 - 1 / effective_number(proportions).square()
         probability = self._probability(ratio, shift_prior)
         moved = self._probability(ratio * several, shift_prior)
-        moved = moved * (1 - 1 / (ratio * several).nan_to_num(1.0).clamp_min(1))
+        moved = moved * (1 - 1 / (ratio * several).nan_to_num(1.0).clamp_min(1)) * fit.better
         vector = (found * moved.view(-1, 1, 1)).nan_to_num()
         return Shift(vector=vector, size=size.nan_to_num().sqrt(), probability=probability)
 
@@ -210,11 +238,45 @@ def _by_chance(proportions: Tensor, counts: Tensor, n_query: int) -> Tensor:
     return 1 / n_query + (proportions.square() / counts.clamp_min(1)).sum(-1)
 
 
+def contrast(sums: Tensor, masses: Tensor, prototypes: Tensor, precision: Tensor) -> Tensor:
+    """[t] g: how far apart the groups of queries are, relative to their prototypes.
+
+    Parameters
+    ----------
+    sums : Tensor of shape [t, g, d]
+        Σ_q u_qg z_q of placed queries.
+    masses : Tensor of shape [t, g]
+        Σ_q u_qg
+    prototypes : Tensor of shape [t, g, d]
+        Of the classes of the groups.
+    precision : Tensor of shape [t]
+        τ
+
+    Returns
+    -------
+    Tensor of shape [t]
+        Between 0 and 1; 1 where there is one group.
+    """
+    total = masses.sum(-1).clamp_min(torch.finfo(masses.dtype).tiny).view(-1, 1, 1)
+    middle = (masses.unsqueeze(-1) * prototypes).sum(1, keepdim=True) / total
+    apart = prototypes - middle
+    covariance = (sums * apart).sum((1, 2)) * precision
+    variance = (masses.unsqueeze(-1) * prototypes * apart).sum((1, 2)) * precision
+    # The slope has the variance 1/Σ τ m ‖w − w̄‖².
+    return ((covariance + 1) / (variance + 1)).clamp(0, 1)
+
+
 # From tasks to their queries, with the assignments of a search; ``Learned`` of the same support may be used.
 Assign = Callable[[Tasks, bool], BatchQueries]
 
 
-def find_shift(tasks: Tasks, representation: Representation, assign: Assign, shift_prior: float) -> Shift:
+def find_shift(
+    tasks: Tasks,
+    representation: Representation,
+    before: Tensor,
+    assign: Assign,
+    shift_prior: float,
+) -> Shift:
     """The shift of each batch; the module says how.
 
     Parameters
@@ -222,6 +284,8 @@ def find_shift(tasks: Tasks, representation: Representation, assign: Assign, shi
     tasks : Tasks
     representation : Representation
         Of their features.
+    before : Tensor of shape [t]
+        r of the first answers.
     assign : callable
         Assigns the queries of tasks to classes. The second argument says whether the support is that of ``tasks``.
     shift_prior : float
@@ -237,13 +301,16 @@ def find_shift(tasks: Tasks, representation: Representation, assign: Assign, shi
     second = assign(moved, True)
     calibration = second.likelihood.calibration
     assert calibration is not None
-    residual = residuals(second, calibration).squared
-    return comparison.shift(proportions_of(second), residual, shift_prior)
+    fit = Fit(
+        before=before,
+        after=residuals(second, calibration).squared,
+        weight=0.5 * calibration.precision * calibration.scatter * tasks.n_query,
+    )
+    return comparison.shift(proportions_of(second), fit, shift_prior)
 
 
-def is_notable(queries: BatchQueries, calibration: Calibration) -> Tensor:
-    """[t] whether the last answers give a reason to look for a shift."""
-    found = residuals(queries, calibration)
+def is_notable(queries: BatchQueries, calibration: Calibration, found: Residuals) -> Tensor:
+    """[t] whether the last answers, whose residuals are ``found``, give a reason to look for a shift."""
     proportions = proportions_of(queries)
     offsets = calibration.offsets / calibration.trust.unsqueeze(-1)
     distance = found.mean - (proportions.unsqueeze(1) @ offsets).squeeze(1)

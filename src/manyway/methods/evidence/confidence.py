@@ -5,7 +5,8 @@ four places:
 
 - the number of left-out examples that have taught what a distance means (``Calibration.power``);
 - examples that were held out, and labelled as a batch (``rehearse``);
-- how much farther queries are from their prototypes than left-out examples (``distance_ratio``);
+- how much farther queries are from their prototypes than left-out examples (``distance_ratio``),
+  and, after a shift, how far apart groups are, relative to their prototypes (``adapt.contrast``);
 - with one example per class, where no example can be left out, pairs of queries (``pair_powers``).
 
 Two queries of one group serve as a class with one example: the first is classified, with the second
@@ -27,8 +28,9 @@ from torch import Tensor
 
 from manyway.methods.calibration.calibration import Calibration
 from manyway.methods.calibration.distances import distances_between
+from manyway.methods.evidence.adapt import contrast
 from manyway.methods.evidence.calibrate import CalibratedBatch
-from manyway.methods.evidence.group import GroupAnswers, Grouped
+from manyway.methods.evidence.group import GroupAnswers, Grouped, Groups
 from manyway.methods.evidence.likelihood import known_classes
 from manyway.methods.evidence.queries import Part, sample, sampling_stride
 from manyway.methods.evidence.schedule import Schedule
@@ -47,6 +49,8 @@ class Probabilities:
 
     answers: GroupAnswers
     power: Tensor  # [t, 1, 1]
+    # [t] how well queries tell classes apart, relative to examples; None where it is not known
+    contrast: Tensor | None = None
 
     def __call__(self, part: Part) -> Tensor:
         """[t, b, k]; a row sums to 1 minus the probability that the query is unknown."""
@@ -86,12 +90,28 @@ def confidence(batch: CalibratedBatch, grouped: Grouped) -> Probabilities:
         of_pairs = pair_powers(sampled.placed, sampled.values, calibration, schedule)
         power = calibration.power * of_pairs
     else:
-        power = calibration.power / distance_ratio(grouped.groups.lengths, calibration)
+        found = 1 / distance_ratio(grouped.groups.lengths, calibration)
+        if batch.shift is not None:
+            found = torch.minimum(found, _contrast(grouped.groups, calibration))
+        plain = replace(plain, contrast=found)
+        power = calibration.power * found
         if batch.shift is not None:
             power = power * batch.shift.power(grouped.groups.presence.masses).to(power)
         if batch.rehearsed is not None:
             power = power * batch.rehearsed.power.to(power)
     return replace(plain, power=power.view(-1, 1, 1))
+
+
+def _contrast(groups: Groups, calibration: Calibration) -> Tensor:
+    """[t] g of the groups; see ``adapt``."""
+    offsets = calibration.offsets.expand(len(groups.classes), -1, -1)
+    columns = groups.classes.unsqueeze(-1).expand(-1, -1, offsets.shape[-1])
+    return contrast(
+        groups.sums,
+        groups.members.masses.gather(1, groups.classes).to(offsets),
+        offsets.gather(1, columns),
+        calibration.precision,
+    )
 
 
 def tempered(probabilities: Tensor, power: Tensor) -> Tensor:

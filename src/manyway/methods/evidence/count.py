@@ -71,6 +71,10 @@ def count(batch: CalibratedBatch, findings: Findings) -> Solution:
     moved_by = None
     if batch.shift is not None:
         moved_by = batch.shift.vector
+    learned = dict(batch.learned)
+    contrast = findings.probabilities.contrast
+    if contrast is not None:
+        learned["contrast"] = contrast
     answer = Answer(probabilities=findings.probabilities, unknown_groups=unknown_groups)
     answers = queries.answers(answer, review_answers)
     return Solution(
@@ -90,7 +94,7 @@ def count(batch: CalibratedBatch, findings: Findings) -> Solution:
         unknown=answers.unknown,
         unknown_groups=answers.groups,
         unknown_medoids=medoids,
-        learned=batch.learned,
+        learned=learned,
         counting=schedule,
         moved_by=moved_by,
     )

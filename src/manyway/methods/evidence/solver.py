@@ -29,7 +29,7 @@ label next. Scores of a classifier have a method of their own (`manyway.methods.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, Literal
 
@@ -45,6 +45,7 @@ from manyway.methods.evidence.adapt import (
     find_shift,
     is_notable,
     replaced,
+    residuals,
     with_queries,
 )
 from manyway.methods.evidence.calibrate import (
@@ -256,15 +257,17 @@ def label(
         proportions = first_proportions(replace(tasks, known=None), parameters)
     batch = calibrate(tasks, parameters, prepared, proportions)
     alone = answer(batch, with_objective=with_objective)
-    rows = _notable(tasks, batch)
-    if not len(rows):
+    notable = _notable(tasks, batch)
+    if notable is None:
         return alone
     whole = _filled(tasks, batch)
+    rows = notable.rows
     if len(rows) == len(alone.n_iter):
-        moved = _moved_back(tasks, whole, batch, prepared)
+        moved = _moved_back(tasks, whole, batch, prepared, notable.residual)
         return answer(moved, with_objective=with_objective)
     some = replace(batch, representation=select_rows(batch.representation, rows))
-    moved = _moved_back(tasks[rows], whole[rows], some, select_rows(prepared, rows))
+    few = select_rows(prepared, rows)
+    moved = _moved_back(tasks[rows], whole[rows], some, few, notable.residual)
     return replaced(alone, rows, answer(moved, with_objective=with_objective))
 
 
@@ -295,19 +298,31 @@ def answer(batch: CalibratedBatch, *, with_objective: bool = False) -> Solution:
     return count(batch, findings)
 
 
-def _notable(tasks: Tasks, batch: CalibratedBatch) -> Tensor:
-    """[m] the tasks in which a shift is looked for, after their first answer; see ``adapt``."""
+@dataclass(frozen=True, eq=False, kw_only=True)
+class _Notable:
+    """Tasks in which a shift is looked for, after their first answer."""
+
+    rows: Tensor  # [m]
+    residual: Tensor  # [m] r of the first answer; see ``adapt``
+
+
+def _notable(tasks: Tasks, batch: CalibratedBatch) -> _Notable | None:
+    """The tasks in which a shift is looked for; None where there are none."""
     parameters = batch.parameters
-    none = torch.zeros(0, dtype=torch.long)
     calibration = batch.queries.likelihood.calibration
     if calibration is None or batch.representation is None:
-        return none
+        return None
     given = parameters.precision is not None or tasks.class_table is not None
     if parameters.adapt is False or parameters.open_set or batch.one_shot or given:
-        return none
-    if parameters.adapt is True:
-        return torch.arange(len(tasks))
-    return is_notable(batch.queries, calibration).nonzero().squeeze(1)
+        return None
+    found = residuals(batch.queries, calibration)
+    chosen = torch.ones_like(found.squared, dtype=torch.bool)
+    if parameters.adapt == "auto":
+        chosen = is_notable(batch.queries, calibration, found)
+    rows = chosen.nonzero().squeeze(1)
+    if not len(rows):
+        return None
+    return _Notable(rows=rows, residual=found.squared[rows])
 
 
 def _filled(tasks: Tasks, batch: CalibratedBatch) -> Tasks:
@@ -319,10 +334,13 @@ def _filled(tasks: Tasks, batch: CalibratedBatch) -> Tasks:
     return replace(with_queries(tasks, filling), gaps=False)
 
 
-def _find_shift(tasks: Tasks, batch: CalibratedBatch, prepared: Learned | None) -> Shift:
+def _find_shift(
+    tasks: Tasks, batch: CalibratedBatch, prepared: Learned | None, residual: Tensor
+) -> Shift:
     """The shift of tasks, whose queries as they are make up ``batch``.
 
-    They are whole. ``prepared`` is what was learned from their support before.
+    They are whole. ``prepared`` is what was learned from their support before, and ``residual`` [t]
+    that of the first answer.
     """
     parameters = batch.parameters
     assert batch.representation is not None
@@ -333,14 +351,20 @@ def _find_shift(tasks: Tasks, batch: CalibratedBatch, prepared: Learned | None) 
         search(assigned, None)
         return assigned.queries
 
-    return find_shift(tasks, batch.representation, assign, parameters.constants.improbable)
+    return find_shift(
+        tasks, batch.representation, residual, assign, parameters.constants.improbable
+    )
 
 
 def _moved_back(
-    tasks: Tasks, whole: Tasks, batch: CalibratedBatch, prepared: Learned | None
+    tasks: Tasks,
+    whole: Tasks,
+    batch: CalibratedBatch,
+    prepared: Learned | None,
+    residual: Tensor,
 ) -> CalibratedBatch:
     """The batch with queries that are moved back by the shift that is found in ``whole`` ones."""
-    shift = _find_shift(whole, batch, prepared)
+    shift = _find_shift(whole, batch, prepared, residual)
     moved = calibrate(with_queries(tasks, Moved(shift.vector)), batch.parameters, prepared)
     return replace(moved, shift=shift, learned={**moved.learned, **shift.learned})
 
@@ -404,9 +428,10 @@ def place_once(tasks: Tasks, open_set: bool = False) -> LearnedBatch:
     batch = calibrate(tasks, parameters, learned)
     batch = replace(batch, representation=representation_of(learned.scaling))
     answer(batch)
-    if not len(_notable(tasks, batch)):
+    notable = _notable(tasks, batch)
+    if notable is None:
         return learned
-    shift = _find_shift(_filled(tasks, batch), batch, None)
+    shift = _find_shift(_filled(tasks, batch), batch, None, notable.residual)
     moved = _placed(with_queries(tasks, Moved(shift.vector)), parameters, proportions)
     return replace(moved, found_shift=shift, rehearsed=rehearsed)
 
