@@ -40,10 +40,10 @@ def test_all_queries_move_by_so_many_scatters(features, along):
 
 
 def test_directions_are_those_that_are_asked_for(features):
-    random, _ = move_of(features)
+    anywhere, _ = move_of(features)
     components, _ = move_of(features, shift_along="components")
     assert components[:, :3].norm(dim=-1).div(components.norm(dim=-1)).min() > 0.95
-    assert random[:, :3].norm(dim=-1).div(random.norm(dim=-1)).min() < 0.9
+    assert anywhere[:, :3].norm(dim=-1).div(anywhere.norm(dim=-1)).min() < 0.9
     towards, tasks = move_of(features, shift_along="class")
     means = tasks.support.view(4, N_CLASSES, 5, N_FEATURES).mean(2)
     between = means.unsqueeze(1) - means.unsqueeze(2)
