@@ -146,6 +146,15 @@ def shifted(tasks: Tasks) -> Tasks:
     return tasks.with_rows(tasks.support, tasks.query + 0.5 * within.mean(1).sqrt().view(-1, 1, 1) * directions)
 
 
+def mislabelled(tasks: Tasks) -> Tasks:
+    """Every fifth example has the label of another class."""
+    labels = tasks.support_labels
+    generator = torch.Generator().manual_seed(SEED)
+    others = labels + torch.randint(1, tasks.n_classes, labels.shape, generator=generator).to(labels)
+    changed = torch.arange(labels.shape[1], device=labels.device) % 5 == 0
+    return replace(tasks, support_labels=torch.where(changed, others % tasks.n_classes, labels))
+
+
 def with_list(tasks: Tasks) -> Tasks:
     """Scores, and a list of the classes that occur."""
     listed = torch.zeros(tasks.n_classes, device=tasks.query_table.device)
@@ -194,6 +203,7 @@ SITUATIONS: Mapping[str, tuple[str, Situation]] = {
         Situation({"shots": 2}, features=named, asked=half_without_examples),
     ),
     "shifted queries": ("improbable", Situation({}, asked=shifted)),
+    "a fifth of the labels wrong": ("wrong_labels", Situation({}, asked=mislabelled)),
     "stream": ("improbable", Situation({"n_query": 15, "n_batches": 6, "gamma": 0.5}, {"carry": True})),
     "scores": ("scores", Situation({}, asked=scored)),
     "scores, 20 classes": ("scores", Situation({"k_eff": 20}, asked=scored)),

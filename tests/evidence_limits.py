@@ -11,6 +11,7 @@ DOUBLED = {
     f"{CALIBRATION}.distances": {"_FEW_FEATURES": 8},
     f"{CALIBRATION}.left_out": {
         "MOST_SAMPLES": 1024, "_NEWTON_STEPS": 16, "_REFIT_STEPS": 6, "_LEAST_NOISE": 2e-3, "_LEAST_WEIGHT": 2e-9,
+        "_LEAST_OTHERS": 0.2,
     },
     f"{CALIBRATION}.representation": {
         "_MOST_ROWS": 1024, "_MOST_COMPARED": 256, "_ROUNDS": 6, "_ROUNDING": 8, "_CONSTANT": 2e-10,
@@ -19,6 +20,10 @@ DOUBLED = {
     f"{CALIBRATION}.temperature_scaling": {"_NEWTON_STEPS": 16, "_SMALLEST_SCALE": 0.2},
     f"{CALIBRATION}.tuning": {
         "_POWER_STEPS": 6, "_MOST_SAMPLES": 1024, "_MOST_LEVERAGE": 0.95, "_SHORTEST": 2e-30, "_LEAST_STEEPNESS": 0.02,
+    },
+    f"{CALIBRATION}.wrong_labels": {
+        "_LOG_RATES": (-4.6, -0.7, 14), "_LOG_PRECISIONS": (-1.0, 5.0, 26), "_LEAST_WEIGHT": 2e-3,
+        "_MOST_NUMBERS": 1 << 25,
     },
     f"{EVIDENCE}.adapt": {"_ROUNDS": 6},
     f"{EVIDENCE}.blocks": {

@@ -7,7 +7,7 @@ import re
 import pytest
 
 from manyway.cli.summary import _unknown, print_summary
-from manyway.labelling.label import ClassSummary, Summary, UnknownGroup
+from manyway.labelling.label import ClassSummary, Summary, SuspectExample, UnknownGroup
 
 
 @pytest.mark.parametrize(
@@ -104,3 +104,11 @@ def test_items_that_tell_classes_apart_less_are_said(contrast, is_said, capsys):
     assert "differ from the examples by 1.8 times the spread of a class" in said
     sentence = "The items tell classes apart 0.7 times as well as the examples do"
     assert (sentence in said) == is_said
+
+
+def test_five_examples_that_look_mislabelled_are_named_and_the_others_counted(capsys):
+    suspects = tuple(SuspectExample(f"{n}.jpg", "wren", "robin\n", 0.9) for n in range(7))
+    print_summary(Summary(10, 2, (), 0.5, 0, suspects=suspects))
+    said = " ".join(capsys.readouterr().out.split())
+    assert "7 examples look mislabelled and count less: 0.jpg (wren) looks like robin\\n; 1.jpg" in said
+    assert "4.jpg (wren) looks like robin\\n; and 2 more." in said

@@ -177,6 +177,7 @@ def left_out(n_tasks: int, n_samples: int, n_classes: int) -> tuple[LeftOut, Inn
         scatter=2 * usual,
         usual=usual,
         own_counts=own_counts,
+        own_weights=torch.ones_like(own_counts),
         usable=torch.ones(n_tasks, n_samples),
     )
     return given, inner

@@ -330,6 +330,7 @@ def test_left_out_samples_are_classified_alike(monkeypatch, n_tasks, weight, pre
             scatter=scatter,
             usual=usual,
             own_counts=own,
+            own_weights=torch.ones_like(own),
             usable=(own > 1).float(),
             given=given,
         )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import json
 import pickle
 import re
 
@@ -130,6 +131,21 @@ def test_the_summary_says_how_many_classes_occur_and_which(problem, tmp_path, mo
     for name in ("bird 2", "bird 5"):
         line = next(line for line in out.splitlines() if name in line)
         assert line.split()[-1] in (">99%", "100%")
+
+
+@pytest.mark.parametrize("in_blocks", [False, True])
+def test_the_summary_names_examples_that_look_mislabelled(in_blocks, problem, tmp_path, monkeypatch, capsys):
+    labels = problem["y"].copy()
+    labels[12] = "bird 7"  # it is a bird 2
+    support, query = write(tmp_path, problem | {"y": labels}, "csv")
+    if in_blocks:
+        in_small_blocks(monkeypatch)
+    _, out, _ = run(monkeypatch, capsys, "label", support, query, "-o", tmp_path / "out.csv", "--json")
+    (suspect,) = json.loads(out)["summary"]["suspects"]
+    assert (suspect["item"], suspect["label"], suspect["looks_like"]) == ("12", "bird 7", "bird 2")
+    assert suspect["probability"] > 0.5
+    _, out, _ = run(monkeypatch, capsys, "label", support, query, "-o", tmp_path / "again.csv")
+    assert "1 example looks mislabelled and counts less: 12 (bird 7) looks like bird 2." in " ".join(out.split())
 
 
 @pytest.mark.parametrize("method", ["evidence", "paddle"])

@@ -15,6 +15,7 @@ from manyway.cli.console import console, note, say
 
 _SHOWN = 15
 _GROUPS = 5
+_SUSPECTS = 5
 _MORE_LIKELY = 0.5  # a shift that is more likely than not is said
 _ENOUGH = 20  # of fewer labels no part is said
 _AS_IT_IS = 0.9  # scores that are sharpened less than this stay about as they are
@@ -106,8 +107,12 @@ def _table(summary: labelling.Summary) -> Table:
 
 
 def _name(found: labelling.ClassSummary) -> str:
-    """Its name on one line: a line break could feign a line."""
-    return found.name if found.name.isprintable() else ascii(found.name)[1:-1]
+    return _on_one_line(found.name)
+
+
+def _on_one_line(name: str) -> str:
+    """A name on one line: a line break could feign a line."""
+    return name if name.isprintable() else ascii(name)[1:-1]
 
 
 def _bar(found: labelling.ClassSummary) -> str:
@@ -203,6 +208,24 @@ def _sharpness(temperature: float) -> str:
     return "The classifier was as sure as it should be"
 
 
+def _suspects(suspects: Sequence[labelling.SuspectExample]) -> str:
+    """A sentence about examples that look mislabelled."""
+    number = len(suspects)
+    verb = "example looks" if number == 1 else "examples look"
+    shown = []
+    for one in suspects[:_SUSPECTS]:
+        example = f"{_on_one_line(one.item)} ({_on_one_line(one.label)})"
+        shown.append(f"{example} looks like {_on_one_line(one.looks_like)}")
+    more = number - len(shown)
+    if more:
+        shown.append(f"and {more} more")
+    counts = "counts" if number == 1 else "count"
+    return (
+        f"{number} {verb} mislabelled and {counts} less: {'; '.join(shown)}. "
+        "`manyway examine` shows each with its picture or text."
+    )
+
+
 def _learned(found: labelling.Summary, at_least: float | None) -> list[str]:
     """Sentences about what the batch and labelled items taught, and answers of other ranks."""
     lines = []
@@ -214,6 +237,8 @@ def _learned(found: labelling.Summary, at_least: float | None) -> list[str]:
         else:
             helped = "labelled items would help"
         lines.append(f"{_sharpness(temperature)}; {helped}.")
+    if found.suspects:
+        lines.append(_suspects(found.suspects))
     if found.learned.get("shift_probability", 0.0) > _MORE_LIKELY:
         lines.append(
             f"The items differ from the examples by {found.learned['shift']:.1f} times the spread "

@@ -38,6 +38,7 @@ from .rehearsal import Rehearsal as Rehearsal
 from .rehearsal import can_be_held_out as can_be_held_out
 from .rehearsal import places_in_class as places_in_class
 from .rehearsal import rehearse as rehearse
+from .solution import ExampleDoubts as ExampleDoubts
 from .solution import Recorder as Recorder
 from .solution import Solution as Solution
 from .solution import best_two as best_two

@@ -1,6 +1,7 @@
 """``Solution``: what a solver returns for a batch of tasks."""
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from functools import cached_property, partial
 from typing import Any, cast
 
@@ -18,6 +19,23 @@ _LAZY = {
     "make_prototypes": "prototypes", "make_presence": "independent_presence",
     "make_review_scores": "review_scores", "make_copies": "copies",
 }  # fmt: skip
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class ExampleDoubts:
+    """Which examples look mislabelled to the others.
+
+    Parameters
+    ----------
+    wrong : Tensor of shape [t, s]
+        The probability that the label of each example is wrong; 0 where nothing can judge it. One
+        row serves all tasks that share their support.
+    looks_like : Tensor of shape [t, s]
+        The class that it looks most like if its label is wrong.
+    """
+
+    wrong: Tensor
+    looks_like: Tensor
 
 
 class Solution:
@@ -73,6 +91,8 @@ class Solution:
     moved_by : Tensor of shape [t, 1, d], optional
         By which queries were moved back before they were labelled, where they differ from the
         examples all alike.
+    doubts : ExampleDoubts, optional
+        Which examples look mislabelled. For methods that look for them.
     memory : object, optional
         What the next batch of the same streams can use: see ``Tasks.earlier``.
 
@@ -128,8 +148,10 @@ class Solution:
         tallied: Tally | None = None,
         counting: Counting = occurring.USUAL,
         moved_by: Tensor | None = None,
+        doubts: ExampleDoubts | None = None,
     ) -> None:
         self.moved_by = moved_by
+        self.doubts = doubts
         self._labels = labels
         self._tallied = tallied
         self.counting = counting
@@ -194,6 +216,7 @@ class Solution:
             name: getattr(self, name)
             for name in ("unknown", "unknown_groups", "unknown_medoids", "counting", "moved_by")
         }
+        kept["doubts"] = self.doubts
         return Solution(**kept | values)
 
     def top(self, n: int) -> TopK:

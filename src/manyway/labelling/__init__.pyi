@@ -4,6 +4,7 @@ from .batch import features_batch as features_batch
 from .batch import scores_batch as scores_batch
 from .label import ClassSummary as ClassSummary
 from .label import Summary as Summary
+from .label import SuspectExample as SuspectExample
 from .label import groups_of as groups_of
 from .label import solve_batch as solve_batch
 from .label import solve_groups as solve_groups

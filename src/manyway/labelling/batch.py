@@ -7,6 +7,7 @@ its classes and items.
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, NamedTuple, NoReturn
 
 import torch
@@ -50,6 +51,8 @@ class Batch:
         A taxonomy, where there is one; see ``manyway.labelling.taxonomy``.
     described : mapping of str to mapping of str to str
         Columns that say more about a label, such as its scientific name: column -> class -> text.
+    examples : Items or None
+        The examples, where items have features.
     """
 
     tasks: Tasks
@@ -58,6 +61,7 @@ class Batch:
     n_labelled: int = 0
     levels: Levels = field(default_factory=dict)
     described: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
+    examples: Items | None = None
 
 
 class Place(NamedTuple):
@@ -125,7 +129,8 @@ def features_batch(support: Items, query: Items, place: Place, *, class_names: I
     if place.fits(len(query), len(classes)):
         arrays = examples[None], labels[None], query.rows(0, len(query)).to(device)[None], support.base_mean
         named = None if vectors is None else vectors[None]
-        yield Batch(Tasks.from_arrays(*arrays, class_features=named), tuple(classes), query)
+        tasks = Tasks.from_arrays(*arrays, class_features=named)
+        yield Batch(tasks, tuple(classes), query, examples=support)
         return
     # The largest example or class name decides how features of an extreme magnitude are rescaled.
     samples = examples if vectors is None else torch.cat([examples, vectors.to(examples)])
@@ -142,7 +147,7 @@ def features_batch(support: Items, query: Items, place: Place, *, class_names: I
         tasks = Tasks.from_pile(
             examples, labels, pile, support.base_mean, class_features=vectors, gaps=query.gaps
         )
-        yield Batch(tasks, tuple(classes), query)
+        yield Batch(tasks, tuple(classes), query, examples=support)
 
 
 @contextmanager
@@ -195,10 +200,18 @@ def scores_batch(
     if expected:
         given["expectation"] = torch.tensor([expected.get(name, 0.0) for name in classes], device=device)
     n_labelled = int((known >= 0).sum()) + len(support)
-    named = {"levels": scores.levels if levels is None else levels, "described": scores.described}
+    taxonomy = scores.levels if levels is None else levels
+    batch_of = partial(
+        Batch,
+        classes=classes,
+        items=scores,
+        n_labelled=n_labelled,
+        levels=taxonomy,
+        described=scores.described,
+    )
     if place.fits(len(scores), 0):
         tasks = Tasks.from_scores(rows(0, len(scores)).to(device)[None], **given)
-        yield Batch(tasks, classes, scores, n_labelled, **named)
+        yield batch_of(tasks)
         return
     size = rows_per_block(len(classes), device)
 
@@ -206,7 +219,7 @@ def scores_batch(
         yield from (rows(first, first + size) for first in range(0, len(scores), size))
 
     with place.pile(read, support) as pile:
-        yield Batch(Tasks.from_scores(support[None, :0], pile=pile, **given), classes, scores, n_labelled, **named)
+        yield batch_of(Tasks.from_scores(support[None, :0], pile=pile, **given))
 
 
 def _posteriors(scores: Scores, names: Sequence[str], kind: str | None, prior: Tensor) -> Callable[[int, int], Tensor]:

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from manyway.core import Answered, Joined, Solution, Tally, Tasks, number_unknown
+from manyway.core import Answered, ExampleDoubts, Joined, Solution, Tally, Tasks, number_unknown
 from manyway.errors import InputError, nearest
 from manyway.files import FILE, SOURCE, Items, Output, Scores, TableOrigin, check_output
 from manyway.labelling.batch import UNKNOWN, Batch, Named
@@ -23,6 +23,7 @@ from manyway.methods import DEFAULT_METHOD, get_method
 CLASS_LEVEL = "class"  # the level of answers that are a class itself
 _LOOK_AT, _DOUBT = 3, 0.1  # so many items are named that may be unknown, with at least this probability
 _LIKELY = 0.5  # where items may have several classes, these have at least this probability
+_SUSPECT = 0.5  # an example whose label is more probably wrong than right is named
 
 
 class ClassSummary(NamedTuple):
@@ -67,6 +68,28 @@ class UnknownGroup(NamedTuple):
 
 
 @dataclass(frozen=True)
+class SuspectExample:
+    """An example that looks mislabelled.
+
+    Parameters
+    ----------
+    item : str
+        The name of the example.
+    label : str
+        Its label.
+    looks_like : str
+        The class that it looks like.
+    probability : float
+        That its label is wrong.
+    """
+
+    item: str
+    label: str
+    looks_like: str
+    probability: float
+
+
+@dataclass(frozen=True)
 class Summary:
     """The result for the whole batch.
 
@@ -107,6 +130,8 @@ class Summary:
         The number of scores with a known label.
     one_example : bool
         Whether every class has one example only, so that nothing could be rehearsed.
+    suspects : tuple of SuspectExample
+        The examples that look mislabelled, the most suspicious first. They count less.
     notes : tuple of str
         What there is to say about the table.
     """
@@ -130,6 +155,7 @@ class Summary:
     learned: Mapping[str, float] = field(default_factory=dict)
     n_labelled: int = 0
     one_example: bool = False
+    suspects: tuple[SuspectExample, ...] = ()
     notes: tuple[str, ...] = ()
 
 
@@ -221,6 +247,7 @@ def solve_groups(
         make_copies=lambda: torch.stack([part.copies for part in parts]).mean(0),
         tallied=reduce(Tally.plus, (part.tallied for part in parts)),
         learned={name: torch.stack([part.learned[name] for part in parts]).mean(0) for name in parts[0].learned},
+        doubts=parts[0].doubts,
     )
 
 
@@ -450,6 +477,7 @@ class _Counts:
             learned={name: float(value[0]) for name, value in solution.learned.items()},
             n_labelled=batch.n_labelled,
             one_example=_has_one_example(batch.tasks),
+            suspects=_suspects(batch, solution.doubts),
         )
 
 
@@ -458,6 +486,24 @@ def _has_one_example(tasks: Tasks) -> bool:
     if tasks.scores or tasks.class_table is not None:
         return False
     return tasks.n_support == tasks.n_classes
+
+
+def _suspects(batch: Batch, doubts: ExampleDoubts | None) -> tuple[SuspectExample, ...]:
+    """The examples whose label is more probably wrong than right."""
+    if doubts is None or batch.examples is None:
+        return ()
+    wrong = doubts.wrong[0]
+    order = wrong.argsort(descending=True, stable=True)[: int((wrong > _SUSPECT).sum())]
+    labels = batch.tasks.support_labels[0]
+    return tuple(
+        SuspectExample(
+            item=batch.examples.name(row),
+            label=batch.classes[int(labels[row])],
+            looks_like=batch.classes[int(doubts.looks_like[0, row])],
+            probability=float(wrong[row]),
+        )
+        for row in order.tolist()
+    )
 
 
 def _verdicts(solution: Solution) -> dict[int, str]:

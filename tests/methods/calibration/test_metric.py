@@ -89,6 +89,22 @@ def test_contrasts_span_the_residuals():
     torch.testing.assert_close(coefficients.mT @ coefficients, torch.eye(3, dtype=torch.float64).expand(2, 3, 3))
 
 
+def test_contrasts_of_weighted_samples_span_the_weighted_residuals():
+    labels = torch.tensor([[2, 0, 1, 0, 2, 0], [1, 1, 1, 0, 2, 2]])
+    weights = torch.tensor([[0.9, 0.2, 0.5, 1.0, 0.01, 0.7], [1.0, 1.0, 0.3, 1.0, 0.6, 0.6]], dtype=torch.float64)
+    generator = torch.Generator().manual_seed(0)
+    support = torch.randn(2, 6, 4, generator=generator, dtype=torch.float64)
+    member = torch.nn.functional.one_hot(labels).double() * weights.unsqueeze(-1)
+    counts = member.sum(1)
+    means = member.mT @ support / counts.unsqueeze(-1)
+    residuals = support - means.gather(1, labels.unsqueeze(-1).expand(-1, -1, 4))
+    contrasts = Contrasts.of(Tasks.from_arrays(support, labels, support), means, counts, weights)
+    scatter = residuals.mT @ (residuals * weights.unsqueeze(-1))
+    torch.testing.assert_close(contrasts.rows.mT @ contrasts.rows, scatter)
+    coefficients = contrasts.coefficients(torch.arange(6), labels)
+    torch.testing.assert_close(coefficients @ contrasts.rows, residuals)
+
+
 @pytest.mark.parametrize("n_features", [6, 40])  # fewer and more features than samples
 @pytest.mark.parametrize("gamma", [0.95, 0.3])
 def test_left_out_samples_are_missing_from_their_prototype_and_from_the_metric(n_features, gamma):

@@ -55,14 +55,14 @@ def test_equal_examples_of_few_values_may_be_different_items(d, levels):
     rows = torch.where(mostly, usual[:, None], other).view(1, 60, d).float()
     labels = torch.arange(5).repeat_interleave(12)[None]
     assert len(rows[0].unique(dim=0)) < 55
-    assert distinct(Tasks.from_arrays(rows, labels, rows), Schedule()).n_support == 60
+    assert distinct(Tasks.from_arrays(rows, labels, rows), Schedule()).tasks.n_support == 60
 
 
 def test_one_item_per_class_is_one_item_however_often_it_is_given():
     rows = torch.randn(1, 6, 9, generator=torch.Generator().manual_seed(0))
     labels = torch.arange(6)[None]
     given = Tasks.from_arrays(rows.repeat(1, 3, 1), labels.repeat(1, 3), rows)
-    assert distinct(given, Schedule()).n_support == 6
+    assert distinct(given, Schedule()).tasks.n_support == 6
 
 
 def burst(n_classes: int = 4, n_frames: int = 5, n_features: int = 40) -> Tasks:
@@ -80,11 +80,18 @@ def burst(n_classes: int = 4, n_frames: int = 5, n_features: int = 40) -> Tasks:
 
 def test_the_first_frame_of_each_burst_stays_and_so_does_what_is_no_copy():
     tasks = burst()
-    kept = distinct(tasks, Schedule())
+    kept = distinct(tasks, Schedule()).tasks
     expected = [0, 5, 10, 15, 20, 21, 22, 23]
     assert torch.equal(kept.support, tasks.support[:, expected])
     assert torch.equal(kept.support_labels, tasks.support_labels[:, expected])
     assert torch.equal(kept.query, tasks.query)
+
+
+def test_what_is_known_of_the_examples_that_stay_is_found_in_its_place_among_all():
+    kept = distinct(burst(), Schedule()).kept
+    places = kept.of_all(torch.arange(1.0, 9.0)[None])
+    assert places.nonzero()[:, 1].tolist() == [0, 5, 10, 15, 20, 21, 22, 23]
+    assert places[places > 0].tolist() == [1, 2, 3, 4, 5, 6, 7, 8]
 
 
 def test_copies_of_another_class_stay():
@@ -92,19 +99,19 @@ def test_copies_of_another_class_stay():
     tasks = Tasks.from_arrays(torch.cat([rows, rows])[None], torch.arange(12)[None] % 4, rows[None])
     labels = torch.arange(12).remainder(4)
     assert labels[0] != labels[6]
-    assert distinct(tasks, Schedule()).n_support == 12
+    assert distinct(tasks, Schedule()).tasks.n_support == 12
 
 
 def test_several_tasks_keep_their_examples():
     one = burst()
     two = Tasks.from_arrays(one.support.repeat(2, 1, 1), one.support_labels.repeat(2, 1), one.query.repeat(2, 1, 1))
-    assert distinct(two, Schedule()) is two
+    assert distinct(two, Schedule()).tasks is two
 
 
 def test_classes_of_one_example_have_no_copies():
     rows = torch.eye(5)[:, :2].repeat(1, 10)[None]  # three of them are equal
     tasks = Tasks.from_arrays(rows, torch.arange(5)[None], rows)
-    assert distinct(tasks, Schedule()) is tasks
+    assert distinct(tasks, Schedule()).tasks is tasks
 
 
 def test_the_units_of_columns_decide_nothing():
@@ -112,7 +119,7 @@ def test_the_units_of_columns_decide_nothing():
     units = torch.ones(40)
     units[::3] = 2.0**12
     changed = Tasks.from_arrays(tasks.support * units, tasks.support_labels, tasks.query * units)
-    assert torch.equal(distinct(changed, Schedule()).support, distinct(tasks, Schedule()).support * units)
+    assert torch.equal(distinct(changed, Schedule()).tasks.support, distinct(tasks, Schedule()).tasks.support * units)
 
 
 def test_the_distance_of_copies_is_a_part_of_that_of_two_samples_and_smaller_with_few_features():

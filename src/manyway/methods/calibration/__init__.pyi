@@ -3,6 +3,7 @@ from .calibration import Finish as Finish
 from .calibration import calibrate as calibrate
 from .calibration import calibrate_and_place as calibrate_and_place
 from .calibration import doubted as doubted
+from .calibration import weighted_sums as weighted_sums
 from .constants import Constants as Constants
 from .left_out import LeftOut as LeftOut
 from .representation import Representation as Representation

@@ -14,7 +14,8 @@ is K times the harmonic mean of the numbers of samples: many samples of one clas
 another. A lower τ loses labels: where 3 of 10 classes with two examples occur, up to 13 points.
 
 Classes may have any numbers of samples. What is averaged over samples is weighted, so that no class
-decides alone: the n samples of a class count as √n.
+decides alone: the n samples of a class count as √n. A sample whose label is probably wrong counts
+less (``wrong_labels``): n is then the sum of the weights of a class.
 ``Calibration.shrunk`` makes prototypes with large errors comparable with the others.
 """
 
@@ -23,13 +24,14 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, fields, replace
+from functools import partial
 from math import ceil, log
 from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
-from manyway.core import Tasks, class_moments, column_sums
+from manyway.core import Tasks, class_moments, class_sums, column_sums, count_labels
 from manyway.core.kernels import tensor_cores
 from manyway.methods.calibration.constants import Constants
 from manyway.methods.calibration.distances import Offsets, distances_to
@@ -51,6 +53,7 @@ from manyway.methods.calibration.metric import (
     differences,
     metrics_of,
 )
+from manyway.methods.calibration.wrong_labels import JudgedLabels, judge_labels
 
 _MOST_FOR_METRIC = 256  # of the left-out samples, evenly spaced, to choose among metrics
 # Tasks are calibrated in blocks of about this many numbers.
@@ -99,6 +102,10 @@ class Calibration:
     power: Tensor  # [t] what final probabilities are raised to
     clumped: Tensor  # [t] ρ of ``manyway.methods.evidence.judge``; 0 where it is not measured
     trust: Tensor  # [t, k] s, by which prototypes are shorter than the means of their samples
+    freedom: Tensor  # [t] f, the degrees of freedom of the differences within classes
+    weights: Tensor  # [t, s] how much each sample counts: less than 1 where its label looks wrong
+    wrong: Tensor  # [t, s] the probability that its label is wrong
+    looks_like: Tensor  # [t, s] the class that it looks like if its label is wrong
 
     def place(self, features: Tensor) -> Tensor:
         """[t, n, d] the coordinates of features [t, n, d] in which distances are computed."""
@@ -128,6 +135,19 @@ class Calibration:
     def log_likelihood(self, placed: Tensor) -> Tensor:
         """[t, q, k] = −½ τ (‖z_q − w_k‖² − S/n_k) for placed features."""
         return self.squared_distances(placed).mul_(self.precision.mul(-0.5).view(-1, 1, 1))
+
+    @property
+    def in_metric(self) -> Tensor | None:
+        """[t] c: for a placed sample with residual r, the metric contains c·rr'n/(n−1).
+
+        None where distances are plain.
+        """
+        if self.metric is None:
+            return None
+        tiny = torch.finfo(self.scatter.dtype).tiny
+        part = (1 - self.shrinkage) * self.middle.shape[-1]
+        part = part / (self.freedom * self.scatter).clamp_min(tiny)
+        return part / self.metric.stretch.square()
 
     def linear(self) -> tuple[Tensor, Tensor]:
         """Weights a [t, d, k] and biases b [t, k] of the log-likelihood.
@@ -268,6 +288,7 @@ def calibrate(
     precision: float | None = None,
     metric: bool = True,
     finish: Finish | None = None,
+    doubt_labels: bool = False,
 ) -> Calibration:
     """Prototypes, metric, scatter and precision of each task.
 
@@ -281,6 +302,8 @@ def calibrate(
         Whether a metric is learned.
     finish : callable or None, default=None
         Changes the calibration of some tasks at last.
+    doubt_labels : bool, default=False
+        Whether labels of samples may be wrong; see ``wrong_labels``. Not where τ is given.
 
     Returns
     -------
@@ -288,7 +311,8 @@ def calibrate(
     """
     parts = []
     metrics = []
-    for block in _blocks(tasks, constants, precision, metric, finish):
+    asked = _Asked(precision=precision, metric=metric, finish=finish, doubt_labels=doubt_labels)
+    for block in _blocks(tasks, constants, asked):
         parts.append(block.calibration)
         if block.calibration.metric is not None:  # all or none
             metrics.append(block.calibration.metric)
@@ -308,6 +332,7 @@ def calibrate_and_place(
     precision: float | None = None,
     metric: bool = True,
     finish: Finish | None = None,
+    doubt_labels: bool = False,
 ) -> PlacedTasks:
     """The same, and the placed queries.
 
@@ -315,7 +340,8 @@ def calibrate_and_place(
     """
     parts = []
     placed = []
-    for block in _blocks(tasks, constants, precision, metric, finish):
+    asked = _Asked(precision=precision, metric=metric, finish=finish, doubt_labels=doubt_labels)
+    for block in _blocks(tasks, constants, asked):
         queries = tasks.query if tasks.shared_support else tasks[block.tasks].query
         placed.append(block.calibration.place(queries))
         parts.append(block.calibration)
@@ -339,27 +365,90 @@ class _Block(NamedTuple):
     calibration: Calibration
 
 
-def _blocks(
-    tasks: Tasks,
-    constants: Constants,
-    precision: float | None,
-    metric: bool,
-    finish: Finish | None,
-) -> Iterator[_Block]:
-    """Calibrate some tasks at a time; the arguments are those of ``calibrate``."""
+@dataclass(frozen=True, kw_only=True)
+class _Asked:
+    """What is asked of a calibration; see ``calibrate``."""
+
+    precision: float | None
+    metric: bool
+    finish: Finish | None
+    doubt_labels: bool
+
+
+def _blocks(tasks: Tasks, constants: Constants, asked: _Asked) -> Iterator[_Block]:
+    """Calibrate some tasks at a time."""
     tasks = tasks[:1] if tasks.shared_support else tasks
-    size = max(1, _BLOCK_NUMBERS[tasks.device.type] // _numbers_per_task(tasks, metric))
+    size = max(1, _BLOCK_NUMBERS[tasks.device.type] // _numbers_per_task(tasks, asked.metric))
     for first in range(0, tasks.n_tasks, size):
         block = slice(first, first + size)
         some = tasks[block]
         if some.centre is None:  # gathered once
             some = replace(some, support_table=some.support, support_index=None, factor=None)
-        moments = class_moments(some)
-        samples = left_out_samples(some.support_labels, moments[1])
-        found = calibrated(some, moments, samples, constants, precision=precision, metric=metric)
-        if finish is not None:
-            found = finish(found, some)
+        found = _calibrated_block(some, constants, asked)
+        if asked.finish is not None:
+            found = asked.finish(found, some)
         yield _Block(block, found)
+
+
+def _calibrated_block(tasks: Tasks, constants: Constants, asked: _Asked) -> Calibration:
+    """The calibration of some tasks, in which examples that look mislabelled count less."""
+    moments = _moments(tasks)
+    samples = left_out_samples(tasks.support_labels, moments.counts)
+    calibrated_with = partial(
+        calibrated,
+        tasks,
+        samples=samples,
+        constants=constants,
+        precision=asked.precision,
+        metric=asked.metric,
+    )
+    found = calibrated_with(moments)
+    can_judge = tasks.n_support > tasks.n_classes > 1
+    if not (asked.doubt_labels and asked.precision is None and can_judge):
+        return found
+    plain = calibrated_with(moments, metric=False)
+    judged = judge_labels([plain, found], tasks, samples, constants)
+    # Nothing is in doubt, most often; known to wait for a GPU once.
+    if bool((judged.weights < 1).any()):
+        found = calibrated_with(_moments(tasks, judged.weights), weights=judged.weights)
+    return replace(found, wrong=judged.wrong, looks_like=judged.looks_like)
+
+
+class _Moments(NamedTuple):
+    """Sums over the samples of each class."""
+
+    sums: Tensor  # [t, k, d] of the features
+    counts: Tensor  # [t, k] of the samples, or of their weights
+    squares: Tensor  # [t, k] of squared lengths
+    taken: Tensor  # [t, k] what the mean of a class takes of its degrees of freedom: 1, or Σp²/Σp
+
+    @property
+    def freedom(self) -> Tensor:
+        """[t] the degrees of freedom of the differences within classes."""
+        return (self.counts - self.taken).sum(-1)
+
+
+def _moments(tasks: Tasks, weights: Tensor | None = None) -> _Moments:
+    """Of samples with weights [t, s]; None: all are 1."""
+    if weights is None:
+        sums, counts, squares = class_moments(tasks)
+        return _Moments(sums, counts, squares, torch.ones_like(counts))
+    rows = tasks.support
+    lengths = torch.linalg.vector_norm(rows, dim=-1, keepdim=True).square_()
+    counts = count_labels(tasks.support_labels, tasks.n_classes, weights)
+    taken = count_labels(tasks.support_labels, tasks.n_classes, weights.square()) / counts
+    return _Moments(
+        sums=weighted_sums(tasks, rows, weights),
+        counts=counts,
+        squares=weighted_sums(tasks, lengths, weights).squeeze(-1),
+        taken=taken,
+    )
+
+
+def weighted_sums(tasks: Tasks, rows: Tensor, weights: Tensor) -> Tensor:
+    """[t, k, d] the sums of rows [t, s, d] of the support of each class, with weights [t, s]."""
+    weighted = rows * weights.unsqueeze(-1)
+    return class_sums(tasks.with_rows(weighted, weighted[:, :0]))[0]
 
 
 def _numbers_per_task(tasks: Tasks, metric: bool) -> int:
@@ -374,21 +463,27 @@ def _numbers_per_task(tasks: Tasks, metric: bool) -> int:
 
 def calibrated(
     tasks: Tasks,
-    moments: tuple[Tensor, Tensor, Tensor],
+    moments: _Moments,
     samples: Tensor,
     constants: Constants,
     precision: float | None = None,
     metric: bool = True,
+    weights: Tensor | None = None,
 ) -> Calibration:
-    """The calibration of tasks with these ``class_moments``.
+    """The calibration of tasks with these moments.
 
-    ``samples`` [t, n] are left out in turn.
+    ``samples`` [t, n] are left out in turn. ``weights`` [t, s] of all samples; None: all are 1.
     """
-    sums, counts, squares = moments
-    prototypes = sums / counts.unsqueeze(-1)
-    spreads = _spreads(squares, prototypes, counts, constants)
+    counts = moments.counts
+    prototypes = moments.sums / counts.unsqueeze(-1)
+    spreads = _spreads(moments, prototypes, constants)
     usual = _usual_precision(tasks, prototypes, counts, spreads, constants)
-    plain = _plain(prototypes, counts, spreads.scatter, usual, constants)
+    judged = JudgedLabels.right(tasks.support_labels, counts)
+    if weights is not None:
+        judged = judged._replace(weights=weights)
+    plain = _plain(
+        moments, judged, scatter=spreads.scatter, usual=usual, noise=constants.one_shot_noise
+    )
     given = None
     if precision is not None:
         given = torch.full_like(usual, precision)
@@ -397,7 +492,9 @@ def calibrated(
     if tasks.n_support == tasks.n_classes or not (metric or given is None):
         return plain
     labels = tasks.support_labels.gather(1, samples)
-    left_out = LeftOut.of(labels, counts, spreads.scatter, usual)
+    left_out = LeftOut.of(
+        labels, counts, spreads.scatter, usual, plain.weights.gather(1, samples)
+    )
     left_out = replace(left_out, given=given)
     residuals = differences(tasks, samples, prototypes, labels)
     with _rounding(residuals):
@@ -423,18 +520,16 @@ def calibrated(
         inner=some,
         left_out=left_out.some(every),
         constants=constants,
+        weights=weights,
     )
 
 
 def _plain(
-    prototypes: Tensor,
-    counts: Tensor,
-    scatter: Tensor,
-    usual: Tensor,
-    constants: Constants,
+    moments: _Moments, judged: JudgedLabels, *, scatter: Tensor, usual: Tensor, noise: float
 ) -> Calibration:
-    """Plain distances to prototypes [t, k, d] of counts [t, k] samples, with S and the usual τ [t]."""
-    offsets = Offsets.of(prototypes)
+    """Plain distances to class means, with S and the usual τ [t]; ``noise`` in units of S."""
+    counts = moments.counts
+    offsets = Offsets.of(moments.sums / counts.unsqueeze(-1))
     return Calibration(
         middle=offsets.middle,
         metric=None,
@@ -445,11 +540,15 @@ def _plain(
         scatter=scatter,
         precision=usual,
         shrinkage=torch.ones_like(usual),
-        noise=constants.one_shot_noise * scatter,
+        noise=noise * scatter,
         losses=torch.zeros_like(counts[:, :1]),
         power=torch.ones_like(usual),
         clumped=torch.zeros_like(usual),
         trust=torch.ones_like(counts),
+        freedom=moments.freedom,
+        weights=judged.weights,
+        wrong=judged.wrong,
+        looks_like=judged.looks_like,
     )
 
 
@@ -474,20 +573,22 @@ class _Spreads(NamedTuple):
     scatter: Tensor  # [t] S, within classes
 
 
-def _spreads(totals: Tensor, prototypes: Tensor, counts: Tensor, constants: Constants) -> _Spreads:
-    """From sums of squared lengths [t, k], prototypes [t, k, d] and counts [t, k]."""
+def _spreads(moments: _Moments, prototypes: Tensor, constants: Constants) -> _Spreads:
+    """From moments of the classes, and their means [t, k, d]."""
+    counts = moments.counts
+    totals = moments.squares
     n_classes = counts.shape[1]
     squares = prototypes.square().sum(-1)
     # Classes of many samples must not decide alone; where all have as many, all weights are the
     # same.
     weights = counts.rsqrt()
     within = ((totals - squares * counts).clamp_min(0) * weights).sum(-1)
-    freedom = ((counts - 1) * weights).sum(-1)
+    freedom = ((counts - moments.taken) * weights).sum(-1)
     mean = (column_sums(prototypes) / n_classes).unsqueeze(1)
     # Of each class around the middle; the median, so that a far class does not decide.
     of_class = totals / counts - 2 * (prototypes * mean).sum(-1) + mean.square().sum(-1)
     variance = of_class.quantile(0.5, dim=-1).clamp_min(torch.finfo(mean.dtype).tiny)
-    if not bool((counts > 1).any()):
+    if not bool((counts > moments.taken).any()):
         return _Spreads(variance=variance, scatter=constants.one_shot_scatter * variance)
     # Examples may be copies of each other, and what is divided by S must stay finite.
     scatter = torch.maximum(within / freedom, _LEAST_SCATTER * variance)
@@ -515,26 +616,27 @@ def _with_metric(
     inner: Inner,
     left_out: LeftOut,
     constants: Constants,
+    weights: Tensor | None,
 ) -> Calibration:
     """The calibration with the best metric.
 
     Its answers for left-out samples have the smallest cross-entropy.
 
     ``left_out`` are evenly spaced ones of the samples that ``plain`` was learned from, with
-    ``rows`` and plain products ``inner``.
+    ``rows`` and plain products ``inner``. ``weights`` as in ``calibrated``.
     """
     answers = left_out.classified(inner, near=plain.precision)
-    contrasts = Contrasts.of(tasks, plain.middle + plain.offsets, plain.counts)
-    freedom, n_features = contrasts.rows.shape[1:]
+    contrasts = Contrasts.of(tasks, plain.middle + plain.offsets, plain.counts, weights)
+    n_contrasts, n_features = contrasts.rows.shape[1:]
     tiny = torch.finfo(tasks.dtype).tiny
     # 1/(f·v), which is finite also where a first step leaves no difference between samples.
-    weight = n_features / (freedom * plain.scatter).clamp_min(n_features * tiny)
+    weight = n_features / (plain.freedom * plain.scatter).clamp_min(n_features * tiny)
     with _rounding(plain.offsets):
         metrics = metrics_of(contrasts, weight)
     del contrasts
     crossed = metrics.crossed(plain.offsets)
     products = metrics.inner(rows, plain.offsets, crossed, inner)
-    free = n_features / (n_features + 2 * freedom)
+    free = n_features / (n_features + 2 * n_contrasts)
     choice = _choose(metrics, products, left_out, answers, weight=weight, free=free)
     gains = answers.losses - choice.best.losses
     helps = gains.sum(-1) > 0

@@ -32,3 +32,9 @@ class Constants:
     # The number of left-out samples with which final probabilities have the power ½ (see
     # `calibration`): from 76 tables of KEEL and R with 1 to 50 examples.
     doubtful_examples: float = 10.0
+
+    # --- Wrong labels (see `wrong_labels`) ---
+    # The probability that some labels of the examples are wrong: usually none is. A few dozen
+    # examples of many classes outweigh it; 0.05 finds fewer wrong labels among few classes, and both
+    # change hardly an answer where all labels are right.
+    wrong_labels: float = 0.3

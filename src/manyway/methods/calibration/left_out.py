@@ -21,6 +21,7 @@ MOST_SAMPLES = 512  # samples that are left out in turn, evenly spaced: enough t
 _NEWTON_STEPS = 8  # from the usual precision
 _REFIT_STEPS = 3  # from the precision for a similar metric
 _LEAST_NOISE = 1e-3  # the deviation of distances, as a part of S
+_LEAST_OTHERS = 0.1  # samples of a class without one of them: what is divided by it stays finite
 _LEAST_WEIGHT = 1e-9  # of all samples together: what is divided by it stays finite
 
 
@@ -90,6 +91,7 @@ class LeftOut:
     scatter: Tensor  # [t] S
     usual: Tensor  # [t] the usual precision
     own_counts: Tensor  # [t, n] the number of samples of their class
+    own_weights: Tensor  # [t, n] what each of them counts in its class; mostly 1
     # [t, n] their weights; 0 for the only sample of a class, which has no prototype without it
     usable: Tensor
     given: Tensor | None = None  # [t] the precision, where it is known
@@ -100,13 +102,17 @@ class LeftOut:
         counts: Tensor,
         scatter: Tensor,
         usual: Tensor,
+        weights: Tensor | None = None,
     ) -> LeftOut:
         """Samples with labels [t, n] of classes with counts [t, k].
 
-        S and the usual precision [t].
+        S and the usual precision [t], and the weights [t, n] of the samples (None: all are 1).
         """
         own_counts = counts.gather(1, labels)
-        usable = (own_counts > 1).to(own_counts.dtype)
+        if weights is None:
+            weights = torch.ones_like(own_counts)
+        # Nobody can judge a sample whose class has no other.
+        usable = weights * (own_counts - weights).clamp(0, 1)
         unequal = not bool((counts == counts[:, :1]).all())
         if counts.shape[1] <= MOST_SAMPLES and unequal:
             # How many of a class are left out.
@@ -121,6 +127,7 @@ class LeftOut:
             scatter=scatter,
             usual=usual,
             own_counts=own_counts,
+            own_weights=weights,
             usable=usable,
         )
 
@@ -130,6 +137,7 @@ class LeftOut:
             self,
             labels=self.labels[:, ::every],
             own_counts=self.own_counts[:, ::every],
+            own_weights=self.own_weights[:, ::every],
             usable=self.usable[:, ::every],
         )
 
@@ -203,14 +211,16 @@ class LeftOut:
         doubt = others + 0.5 * precision.unsqueeze(-1) * own
         return torch.logaddexp(doubt, torch.zeros_like(doubt)) * self.usable
 
-    def distances(self, samples: Tensor, prototypes: Tensor) -> Tensor:
+    def distances(
+        self, samples: Tensor, prototypes: Tensor, weight: Tensor | None = None
+    ) -> Tensor:
         """[t, n, k] unbiased squared distances of samples to prototypes without them.
 
-        Samples are [t, n, d], prototypes [t, k, d].
+        Samples are [t, n, d], prototypes [t, k, d]; ``weight`` as in ``classified``.
         """
         residuals = samples - rows_of(prototypes, self.labels)
         inner = Inner.of(residuals, prototypes, self.labels)
-        return self._distances(inner, self._terms(inner))
+        return self._distances(inner, self._terms(inner, weight))
 
     def _terms(
         self,
@@ -227,7 +237,7 @@ class LeftOut:
         squares = along + products + inner.lengths.gather(1, self.labels)  # x'A⁻¹x
         part = None
         if weight is not None:
-            in_metric = weight.unsqueeze(-1) * farther
+            in_metric = weight.unsqueeze(-1) * farther * self.own_weights
             rest = (1 - in_metric * own).clamp_min(torch.finfo(own.dtype).eps)
             part = in_metric / rest
             own = own / rest
@@ -257,7 +267,7 @@ class LeftOut:
         """
         mean = (squares * self.usable).sum(-1) / self.usable.sum(-1).clamp_min(1)
         used = squares.where(self.usable > 0, torch.nan)
-        median = used.nanmedian(-1).values.nan_to_num(torch.inf)
+        median = _weighted_median(used, self.own_weights)
         # Copies have none, and rounding errors.
         least = torch.finfo(squares.dtype).eps * self.scatter
         return torch.minimum(mean, 2 * median).clamp_min(least)
@@ -276,7 +286,7 @@ class LeftOut:
     @cached_property
     def _others(self) -> Tensor:
         """[t, n] the number of other samples of the class."""
-        return (self.own_counts - 1).clamp_min(1)
+        return (self.own_counts - self.own_weights).clamp_min(_LEAST_OTHERS)
 
     def _noise(self, own: Tensor) -> Tensor:
         """[t] the deviation of the excess of left-out samples, per 1 + 1/n.
@@ -330,3 +340,17 @@ class LeftOut:
         gain = torch.where(self.usable > 0, gain, torch.ones_like(self.own_counts))
         total = self.usable.sum(-1)
         return ((gain * self.usable).sum(-1) / total.clamp_min(1)).where(total > 0, 1.0)
+
+
+def _weighted_median(values: Tensor, weights: Tensor) -> Tensor:
+    """[t] of values [t, n] with weights [t, n]; those that are NaN do not count.
+
+    >>> _weighted_median(torch.tensor([[3.0, 1.0, 2.0, 4.0]]), torch.ones(1, 4)).tolist()
+    [2.0]
+    """
+    weights = weights.where(~values.isnan(), 0.0)
+    ordered, order = values.nan_to_num(torch.inf).sort(dim=-1)
+    below = weights.gather(-1, order).cumsum(-1)
+    place = (below < below[:, -1:] / 2).sum(-1, keepdim=True)
+    median: Tensor = ordered.gather(-1, place).squeeze(-1)
+    return median

@@ -89,20 +89,36 @@ class Contrasts:
     With residuals R, Z'Z = R'R and R = QZ. Per class of n samples, Z = Q'X is a reflection that
     takes the sum of the class to its first sample, which is dropped: z_j = x_j − u with
     u = m + (m − x_first)/(√n − 1), where m is the mean.
+
+    Samples may have weights p, which sum to W in a class: R are then residuals times √p, the rows
+    are √p (x_j − u), and √n − 1 becomes √(W/p_first) − 1. The first sample has the least weight.
     """
 
     rows: Tensor  # [t, f, d] Z
     labels: Tensor  # [t, f]
     sources: Tensor  # [t, f] which sample each row belongs to
-    counts: Tensor  # [t, k] n
+    counts: Tensor  # [t, k] n, or W
+    firsts: Tensor  # [t, k] the sample of each class that has no row
+    weights: Tensor  # [t, s] p of all samples
 
     @staticmethod
-    def of(tasks: Tasks, means: Tensor, counts: Tensor) -> Contrasts:
-        """From the support of tasks, class means [t, k, d] and counts [t, k]; no class is empty."""
+    def of(
+        tasks: Tasks, means: Tensor, counts: Tensor, weights: Tensor | None = None
+    ) -> Contrasts:
+        """From the support of tasks, class means [t, k, d] and counts [t, k]; no class is empty.
+
+        ``weights`` [t, s] of the samples; None: all are 1.
+        """
         labels = tasks.support_labels
-        if labels.stride(0) == 0:
-            labels = labels[:1]
-        sorted_labels, order = labels.sort(dim=1, stable=True)
+        if weights is None:
+            weights = torch.ones_like(counts[:, :1]).expand(-1, labels.shape[1])
+            if labels.stride(0) == 0:
+                labels = labels[:1]
+            sorted_labels, order = labels.sort(dim=1, stable=True)
+        else:
+            by_weight = weights.argsort(dim=1, stable=True)
+            sorted_labels, by_label = labels.gather(1, by_weight).sort(dim=1, stable=True)
+            order = by_weight.gather(1, by_label)
         first = torch.ones_like(labels, dtype=torch.bool)
         first[:, 1:] = sorted_labels[:, 1:] != sorted_labels[:, :-1]
 
@@ -112,23 +128,33 @@ class Contrasts:
         firsts = per_task(order[first])
         others = per_task(order[~first])
         names = per_task(sorted_labels[~first])
-        scale = 1 / (counts.sqrt() - 1).clamp_min(torch.finfo(counts.dtype).eps)
+        least = torch.finfo(counts.dtype).eps
+        scale = 1 / ((counts / weights.gather(1, firsts)).sqrt() - 1).clamp_min(least)
         middles = means + (means - tasks.some_support(firsts)) * scale.unsqueeze(-1)
+        rows = differences(tasks, others, middles, names)
+        rows = rows.mul_(weights.gather(1, others).sqrt().unsqueeze(-1))
         return Contrasts(
-            rows=differences(tasks, others, middles, names),
+            rows=rows,
             labels=names,
             sources=others,
             counts=counts,
+            firsts=firsts,
+            weights=weights,
         )
 
     def coefficients(self, samples: Tensor, labels: Tensor) -> Tensor:
-        """[t, n, f] the rows of Q for samples [t, n] with labels [t, n]."""
+        """[t, n, f] what residuals of samples [t, n] with labels [t, n] are made of: R = QZ/√p."""
         found = samples.unsqueeze(-1) == self.sources.unsqueeze(1)
         counts = self.counts.gather(1, labels)
-        # The least is 0.59, of two samples; one has no row
-        others = -1 / (counts - counts.sqrt()).clamp_min(0.5)
-        shared = others.where(found.any(-1), counts.rsqrt())
-        return (labels.unsqueeze(-1) == self.labels.unsqueeze(1)) * shared.unsqueeze(-1) + found
+        first = self.weights.gather(1, self.firsts).gather(1, labels)
+        among = (counts * first).sqrt()
+        # The only sample of a class has no row
+        others = -1 / (counts - among).clamp_min(torch.finfo(counts.dtype).eps)
+        shared = others.where(found.any(-1), 1 / among)
+        same_class = labels.unsqueeze(-1) == self.labels.unsqueeze(1)
+        of_rows = self.weights.gather(1, self.sources).sqrt().unsqueeze(1)
+        own = self.weights.gather(1, samples.expand_as(labels)).rsqrt().unsqueeze(-1)
+        return same_class * shared.unsqueeze(-1) * of_rows + found * own
 
 
 def rows_of(table: Tensor, index: Tensor) -> Tensor:

@@ -32,7 +32,7 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
-from manyway.core import Tasks, one_hot
+from manyway.core import Tasks, count_labels, one_hot
 from manyway.core.kernels import tensor_cores
 from manyway.methods.calibration.calibration import Calibration
 from manyway.methods.calibration.left_out import ranks_of
@@ -65,7 +65,7 @@ def tuned(
     placed = calibration.place(tasks.support)
     with tensor_cores(placed):
         regression = _Regression.of(calibration, placed, means, tasks.support_labels)
-        whole = _Samples(means=means, counts=calibration.examples, weights=regression.weights)
+        whole = regression.all_samples
         chosen = regression.best_stop()
         better = (chosen.gain > 0) | always
         wanted = chosen.n_steps.where(better, 0).view(-1, 1, 1)
@@ -83,7 +83,8 @@ class _Samples:
 
     means: Tensor  # [t, k, d] of the classes
     counts: Tensor  # [t, k] how many samples the classes have
-    weights: Tensor  # [t, s] what each sample counts
+    weights: Tensor  # [t, s] what each sample counts in the objective
+    parts: Tensor  # [t, s] and in the mean of its class
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -102,9 +103,7 @@ class _Regression:
     rows: Tensor  # [t, s, d] the same, each as if it had no part in the metric
     labels: Tensor  # [t, s]
     member: Tensor  # [t, s, k] 1 for the class of a sample, else 0
-    means: Tensor  # [t, k, d] of the classes
-    examples: Tensor  # [t, k] how many samples the classes have
-    weights: Tensor  # [t, s] what each sample counts
+    all_samples: _Samples
     biases: Tensor  # [t, k] −S/n
     shorter: Tensor  # [t, k, 1] by how much prototypes are shorter than means
     tau: Tensor  # [t, 1, 1]
@@ -122,13 +121,16 @@ class _Regression:
         examples = calibration.examples
         n_classes = means.shape[1]
         own_counts = examples.gather(1, labels)
-        weights = own_counts.gt(1) * own_counts.rsqrt()
+        parts = calibration.weights
+        others = (own_counts - parts).clamp(0, 1)  # without another, a sample cannot be left out
+        weights = parts * others * own_counts.rsqrt()
         member = one_hot(labels, n_classes, placed.dtype)
         biases = calibration.squares - calibration.offsets.square().sum(-1)
         tau = calibration.precision.view(-1, 1, 1)
         residuals = placed - rows_of(means, labels)
         rows = _without_themselves(calibration, placed, residuals, own_counts)
-        samples = _left_out(rows, means, examples, labels)
+        whole = _Samples(means=means, counts=examples, weights=weights, parts=parts)
+        samples = _left_out(rows, whole, labels)
         p = _scores(samples, calibration.offsets, biases, tau).softmax(-1)
         doubt = (1 - (p * member).sum(-1)) * weights
         hardest = doubt.topk(min(labels.shape[1], _MOST_SAMPLES), 1).indices
@@ -145,9 +147,7 @@ class _Regression:
             rows=rows,
             labels=labels,
             member=member,
-            means=means,
-            examples=examples,
-            weights=weights,
+            all_samples=whole,
             biases=biases,
             shorter=calibration.offsets.norm(dim=-1, keepdim=True) / lengths,
             tau=tau,
@@ -160,7 +160,7 @@ class _Regression:
         first = given.means * self.shorter
         here = first
         before = first
-        left_out = _left_out(self.rows, given.means, given.counts, self.labels)
+        left_out = _left_out(self.rows, given, self.labels)
         samples = rows_of(left_out, self.hardest)
         member = rows_of(self.member, self.hardest)
         biases = self._biases(given)
@@ -189,19 +189,23 @@ class _Regression:
 
     def best_stop(self) -> _Stop:
         """The number of steps with the highest gain, by leaving folds of the samples out."""
-        folds = ranks_of(self.labels, self.examples) % _FOLDS
-        gains = [self._gains(self.weights * (folds == fold)) for fold in range(_TRIED)]
+        sizes = count_labels(self.labels, self.member.shape[-1])
+        folds = ranks_of(self.labels, sizes) % _FOLDS
+        weights = self.all_samples.weights
+        gains = [self._gains(weights * (folds == fold)) for fold in range(_TRIED)]
         gain, best = torch.stack(gains).sum(0).max(0)
         return _Stop(gain=gain, n_steps=best + 1)
 
     def _gains(self, without: Tensor) -> Tensor:
         """[n, t] the gain of each number of steps, from 1 on, without samples that count so much [t, s]."""
         missing, which = without.topk(int((without > 0).sum(-1).max()), 1)
+        every = self.all_samples
         own = rows_of(self.member, which) * missing.gt(0).unsqueeze(-1)
-        counts = self.examples - own.sum(1)
-        sums = self.means * self.examples.unsqueeze(-1) - own.mT @ rows_of(self.placed, which)
+        taken = own * every.parts.gather(1, which).unsqueeze(-1)
+        counts = (every.counts - taken.sum(1)).clamp_min(1)
+        sums = every.means * every.counts.unsqueeze(-1) - taken.mT @ rows_of(self.placed, which)
         means = sums / counts.unsqueeze(-1)
-        given = _Samples(means=means, counts=counts, weights=self.weights - without)
+        given = replace(every, means=means, counts=counts, weights=every.weights - without)
         biases = self._biases(given)
         rows = rows_of(self.rows, which)
         logs = [
@@ -213,13 +217,19 @@ class _Regression:
 
     def _biases(self, given: _Samples) -> Tensor:
         """[t, k] −S/n of as many samples as are given."""
-        return self.biases * self.examples / given.counts
+        return self.biases * self.all_samples.counts / given.counts
 
 
-def _left_out(rows: Tensor, means: Tensor, counts: Tensor, labels: Tensor) -> Tensor:
+def _others(own_counts: Tensor, parts: Tensor) -> Tensor:
+    """[t, s] how many other samples there are in the classes of samples that count ``parts``."""
+    return (own_counts - parts).clamp_min(1)
+
+
+def _left_out(rows: Tensor, given: _Samples, labels: Tensor) -> Tensor:
     """[t, s, d] the samples, each as if it had no part in the mean of its class."""
-    others = (counts.gather(1, labels) - 1).clamp_min(1).unsqueeze(-1)
-    return rows + (rows - rows_of(means, labels)) / others
+    others = _others(given.counts.gather(1, labels), given.parts).unsqueeze(-1)
+    residuals = rows - rows_of(given.means, labels)
+    return rows + residuals * given.parts.unsqueeze(-1) / others
 
 
 def _column(weights: Tensor, of_all: Tensor, n_classes: int) -> Tensor:
@@ -256,14 +266,11 @@ def _without_themselves(
     own_counts: Tensor,
 ) -> Tensor:
     """[t, s, d] placed samples, as if each had no part in the metric."""
-    if calibration.metric is None:
+    in_metric = calibration.in_metric
+    if in_metric is None:
         return placed
-    n_samples, n_features = placed.shape[1:]
-    tiny = torch.finfo(placed.dtype).tiny
-    freedom = n_samples - calibration.counts.shape[1]
-    parts = (1 - calibration.shrinkage) * n_features / (freedom * calibration.scatter).clamp_min(tiny)
-    parts = (parts / calibration.metric.stretch.square()).unsqueeze(-1)
-    parts = parts * own_counts / (own_counts - 1).clamp_min(1)
+    parts = in_metric.unsqueeze(-1) * calibration.weights
+    parts = parts * own_counts / _others(own_counts, calibration.weights)
     leverage = (parts * residuals.square().sum(-1)).clamp_max(_MOST_LEVERAGE)
     along = parts * (placed * residuals).sum(-1) / (1 - leverage)
     return placed + residuals * along.unsqueeze(-1)

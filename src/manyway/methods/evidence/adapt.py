@@ -396,6 +396,7 @@ def replaced(alone: Solution, rows: Tensor, found: Solution) -> Solution:
         learned=learned,
         counting=alone.counting,
         moved_by=moved_by,
+        doubts=alone.doubts,
     )
 
 

@@ -16,7 +16,7 @@ from dataclasses import dataclass, field, replace
 import torch
 from torch import Tensor
 
-from manyway.core import Pile, Scaling, Tasks, class_sums
+from manyway.core import ExampleDoubts, Pile, Scaling, Tasks, count_labels
 from manyway.errors import InputError
 from manyway.methods.calibration import (
     Calibration,
@@ -25,12 +25,13 @@ from manyway.methods.calibration import (
     calibrate_and_place,
     doubted,
     tuned,
+    weighted_sums,
 )
 from manyway.methods.calibration import calibrate as calibrate_distances
 from manyway.methods.calibration.scaling import QUERY_DEPENDENT
 from manyway.methods.evidence.adapt import Shift
 from manyway.methods.evidence.blocks import InBlocks
-from manyway.methods.evidence.copies import distinct
+from manyway.methods.evidence.copies import KeptExamples, distinct
 from manyway.methods.evidence.likelihood import Distances, query_weights
 from manyway.methods.evidence.missing import Completing, WithGaps
 from manyway.methods.evidence.names import ScaledTasks, representation_of, scale_tasks
@@ -55,6 +56,7 @@ class CalibratedBatch:
     representation: Representation | None = None
     shift: Shift | None = None  # by which the queries were moved back; None where they were not
     rehearsed: Rehearsed | None = None  # what held-out examples say about claims; None where none were
+    doubts: ExampleDoubts | None = None  # which examples look mislabelled; None where none can
 
 
 def calibrate(
@@ -103,6 +105,7 @@ def calibrate(
             learned=told,
             representation=learned.movable,
             rehearsed=learned.rehearsed,
+            doubts=learned.doubts,
         )
     assert placed.rows is not None
     in_memory = InMemory(placed.rows, tasks, likelihood, parameters)
@@ -115,6 +118,7 @@ def calibrate(
         representation=learned.movable,
         shift=learned.shift,
         rehearsed=learned.rehearsed,
+        doubts=learned.doubts,
     )
 
 
@@ -137,6 +141,7 @@ class Learned:
     scaling: Scaling | Representation  # of the queries
     calibration: Calibration
     one_shot: bool  # whether no class had two samples
+    kept: KeptExamples  # those that were learned from
     rehearsed: Rehearsed | None = None  # what held-out examples say about claims
     gaps: bool = False  # whether cells of queries may be missing; see ``missing``
 
@@ -149,6 +154,14 @@ class Learned:
     def completing(self) -> Completing:
         """What places queries with gaps."""
         return Completing(scaling=self.scaling, calibration=self.calibration)
+
+    @property
+    def doubts(self) -> ExampleDoubts:
+        """Which examples look mislabelled."""
+        return ExampleDoubts(
+            wrong=self.kept.of_all(self.calibration.wrong),
+            looks_like=self.kept.of_all(self.calibration.looks_like),
+        )
 
     @property
     def movable(self) -> Representation | None:
@@ -184,13 +197,17 @@ class Learned:
 
         Queries count as much as the method lets them:
 
-            (Σ_s y_sk z_s + Σ_q a_qk z_q) / (n_k + Σ_q a_qk),
+            (Σ_s p_s y_sk z_s + Σ_q a_qk z_q) / (Σ_s p_s y_sk + Σ_q a_qk),
 
-        where a is u times the weight of queries. A missing cell has no part in its mean.
+        where p are the weights of examples, and a is u times the weight of queries. A missing cell
+        has no part in its mean.
         """
-        weights = query_weights(queries.presence.masses).unsqueeze(1)
-        taken = queries.u * weights * float(queries.parameters.update_prototypes)
-        sums, counts = class_sums(self.scaled)
+        of_queries = query_weights(queries.presence.masses).unsqueeze(1)
+        taken = queries.u * of_queries * float(queries.parameters.update_prototypes)
+        weights = self.calibration.weights
+        known = self.scaled[: len(weights)]
+        sums = weighted_sums(known, known.support, weights)
+        counts = count_labels(known.support_labels, known.n_classes, weights)
         if self.gaps:
             given = (~tasks.query.isnan()).to(sums)
             totals = sums + taken.mT @ (self.completing.scaled(tasks.query) * given)
@@ -283,6 +300,7 @@ def learn_and_place(
         precision=parameters.precision,
         metric=parameters.metric,
         finish=_finish(scaled, parameters),
+        doubt_labels=scaled.without_names,
     )
     n_query = tasks.n_query
     learned = _with_power(scaled, calibration, placed[:, n_query:], parameters)
@@ -291,9 +309,8 @@ def learn_and_place(
 
 def _scaled(tasks: Tasks, parameters: Parameters, proportions: Tensor | None = None) -> ScaledTasks:
     """The tasks with scaled features, without near-copies among the examples."""
-    if tasks.n_support:
-        tasks = distinct(tasks, parameters.constants)
-    return scale_tasks(tasks, parameters, proportions)
+    found = distinct(tasks, parameters.constants)
+    return replace(scale_tasks(found.tasks, parameters, proportions), kept=found.kept)
 
 
 def _learn(scaled: ScaledTasks, parameters: Parameters) -> Learned:
@@ -304,6 +321,7 @@ def _learn(scaled: ScaledTasks, parameters: Parameters) -> Learned:
         precision=parameters.precision,
         metric=parameters.metric,
         finish=_finish(scaled, parameters),
+        doubt_labels=scaled.without_names,
     )
     names = None
     if scaled.names is not None:
@@ -340,6 +358,7 @@ def _with_power(
         scaling=scaled.scaling,
         calibration=calibration,
         one_shot=one_shot,
+        kept=scaled.kept,
     )
 
 

@@ -7,7 +7,9 @@ queries are counted (``copies``), so that they do not make a class seem more cer
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from functools import partial
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -49,8 +51,45 @@ def _count_near(rows: Tensor, limit: Tensor, part: Part) -> Sums:
     return Sums((torch.stack(counts).sum(0),))
 
 
-def distinct(tasks: Tasks, schedule: Schedule) -> Tasks:
-    """The task with one example of each group of near-copies in a class.
+@dataclass(frozen=True, eq=False, kw_only=True)
+class KeptExamples:
+    """Which examples of tasks are left without near-copies."""
+
+    number: int  # of all examples of a task
+    rows: Tensor | None = None  # [1, n] those that are left; None: all
+
+    def of_all(self, values: Tensor) -> Tensor:
+        """[t, s] values of all examples, from those [t, …] that begin with those that are left.
+
+        Near-copies that were dropped have 0.
+        """
+        if self.rows is None:
+            return values[:, : self.number]
+        rows = self.rows[0]
+        every = values.new_zeros(len(values), self.number)
+        return every.index_copy(1, rows, values[:, : len(rows)])
+
+
+class Distinct(NamedTuple):
+    """Tasks without near-copies among the examples."""
+
+    tasks: Tasks
+    kept: KeptExamples
+
+
+def distinct(tasks: Tasks, schedule: Schedule) -> Distinct:
+    """The task with one example of each group of near-copies in a class."""
+    rows = _distinct_rows(tasks, schedule)
+    if rows is None:
+        return Distinct(tasks, KeptExamples(number=tasks.n_support))
+    kept = KeptExamples(number=tasks.n_support, rows=rows[None])
+    labels = tasks.support_labels[:, rows]
+    support = tasks.support[:, rows]
+    return Distinct(tasks.with_rows(support, tasks.query, support_labels=labels), kept)
+
+
+def _distinct_rows(tasks: Tasks, schedule: Schedule) -> Tensor | None:
+    """[n] one example of each group of near-copies in a class; None: there are none.
 
     A left-out example whose copy stays says that samples of a class hardly differ: answers would be
     too sure, and most queries would seem unknown. Columns are divided by their scale, the half with
@@ -59,13 +98,13 @@ def distinct(tasks: Tasks, schedule: Schedule) -> Tasks:
     them, for chance is a guess, and few copies do little harm. The examples of several tasks stay,
     because they must be as many, and those of more classes or pairs than are soon compared.
     """
-    if len(tasks) > 1:  # known without waiting for a GPU
-        return tasks
+    if len(tasks) > 1 or not tasks.n_support:  # known without waiting for a GPU
+        return None
     labels = tasks.support_labels[0]
     counts = labels.bincount()
     n_pairs = int(counts.square().sum())
     if len(counts) > _MOST_COMPARED or not len(labels) < n_pairs <= _MOST_PAIRS:
-        return tasks
+        return None
     rows = _in_units(tasks.support[0].double())
     order = labels.argsort(stable=True)
     of_classes = torch.split(rows[order], counts[counts > 0].tolist())
@@ -76,10 +115,10 @@ def distinct(tasks: Tasks, schedule: Schedule) -> Tasks:
     kept = order[~is_copy].sort().values
     dropped = 1 - len(kept) / len(labels)
     if not dropped:
-        return tasks
+        return None
     if _chance(rows, pairs, near) * len(pairs) >= dropped**2 * len(labels):
-        return tasks
-    return tasks.with_rows(tasks.support[:, kept], tasks.query, support_labels=labels[None, kept])
+        return None
+    return kept
 
 
 def _in_units(rows: Tensor) -> Tensor:

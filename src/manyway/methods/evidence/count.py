@@ -97,6 +97,7 @@ def count(batch: CalibratedBatch, findings: Findings) -> Solution:
         learned=learned,
         counting=schedule,
         moved_by=moved_by,
+        doubts=batch.doubts,
     )
 
 

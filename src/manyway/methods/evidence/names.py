@@ -20,7 +20,7 @@ Then items are centred on the mean of the queries, less what is particular to th
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 import torch
 from torch import Tensor
@@ -44,6 +44,7 @@ from manyway.methods.calibration import (
     learn_representation,
     learn_scaling,
 )
+from manyway.methods.evidence.copies import KeptExamples
 from manyway.methods.evidence.likelihood import with_prototypes
 from manyway.methods.evidence.schedule import Parameters
 
@@ -92,6 +93,13 @@ class ScaledTasks:
     tasks: Tasks  # where a class lacks examples, all names are further examples
     scaling: Scaling | Representation
     names: Names | None = None
+    # The examples in the tasks
+    kept: KeptExamples = field(default_factory=lambda: KeptExamples(number=0))
+
+    @property
+    def without_names(self) -> bool:
+        """Whether no example is a name, which would look mislabelled among items."""
+        return self.names is None or not self.names.included
 
 
 def representation_of(scaling: Scaling | Representation) -> Representation | None:

@@ -105,7 +105,7 @@ def rehearse_claims(tasks: Tasks, parameters: Parameters, label: Label) -> Rehea
 
 def _of_support(task: Tasks, parameters: Parameters, label: Label) -> Rehearsed | None:
     """That of one task."""
-    task = distinct(task, parameters.constants)
+    task = distinct(task, parameters.constants).tasks
     examples = _in_order(task.support[0], task.support_labels[0])
     counts = torch.bincount(examples.labels)
     mean_count = float(len(counts) / (1 / counts).sum())

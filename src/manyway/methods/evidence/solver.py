@@ -344,7 +344,7 @@ def _find_shift(
     """
     parameters = batch.parameters
     assert batch.representation is not None
-    tasks = distinct(tasks, parameters.constants)
+    tasks = distinct(tasks, parameters.constants).tasks
 
     def assign(changed: Tasks, same_support: bool) -> BatchQueries:
         assigned = calibrate(changed, parameters, prepared if same_support else None)
@@ -446,6 +446,7 @@ def _placed(tasks: Tasks, parameters: Parameters, proportions: Tensor | None) ->
         scaling=learned.scaling,
         calibration=learned.calibration,
         one_shot=learned.one_shot,
+        kept=learned.kept,
         placed=placed.rows,
         gaps=learned.gaps,
         query=tasks.query if learned.gaps else None,

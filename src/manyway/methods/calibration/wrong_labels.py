@@ -1,0 +1,177 @@
+"""Examples whose label may be wrong, and how much each example counts.
+
+A label is right with the probability 1 − ε, and else any other of the K classes. Example i is left
+out of its class and of the metric (``left_out``), and the others say with p_ik what it looks like.
+Its label y is then seen with the probability (1 − ε) p_iy + ε (1 − p_iy)/(K − 1), and is wrong with
+the probability
+
+    o_i = ε (1 − p_iy)/(K − 1) / ((1 − ε) p_iy + ε (1 − p_iy)/(K − 1)).
+
+Usually no label is wrong: ε = 0 with the probability 1 − ``wrong_labels``, and otherwise ln ε is
+uniform. Wrong labels make distances seem to mean less than they do, and can choose a metric in
+which none is suspicious. So the precision τ, and whether distances are plain or in the metric, are
+judged with ε. o_i is the mean over all of them, weighted by the probability of the labels that were
+given.
+
+An example that is more probably wrong than right counts 2 (1 − o_i) instead of 1: in the mean and
+the scatter of its class, and where examples are left out to find the metric and τ. All others count
+1, so that examples of which none is suspicious are calibrated as if no label could be wrong. A
+class has at least one right example; where fewer seem right, the weights of a class sum to 1. The
+only example of a class cannot be judged, and of two that differ nobody can say which is wrong: they
+count 1. Judged by each other, a third of the examples of weak features with two examples per class
+were suspects, and up to 2 points were lost.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from math import log
+from typing import TYPE_CHECKING, NamedTuple
+
+import torch
+from torch import Tensor
+
+from manyway.core import Tasks, count_labels
+from manyway.methods.calibration.constants import Constants
+from manyway.methods.calibration.left_out import LeftOut
+
+if TYPE_CHECKING:
+    from manyway.methods.calibration.calibration import Calibration
+
+# Lowest, highest, number: ln of ε, and ln of τ relative to the one of a calibration in which all
+# labels are right, which is too low where some are wrong.
+_LOG_RATES = (-4.6, -0.7, 7)
+_LOG_PRECISIONS = (-1.0, 5.0, 13)
+_LEAST_WEIGHT = 1e-3  # of an example: what is divided by it stays finite
+_MOST_NUMBERS = 1 << 24  # distances that are computed at once
+
+
+class JudgedLabels(NamedTuple):
+    """What the others say about the label of each example."""
+
+    wrong: Tensor  # [t, s] o
+    looks_like: Tensor  # [t, s] the class that an example looks like if its label is wrong
+    weights: Tensor  # [t, s] how much it counts
+
+    @staticmethod
+    def right(labels: Tensor, like: Tensor) -> JudgedLabels:
+        """No label [t, s] is in doubt. The numbers are of the type of ``like``."""
+        ones = torch.ones(labels.shape, dtype=like.dtype, device=like.device)
+        return JudgedLabels(wrong=torch.zeros_like(ones), looks_like=labels, weights=ones)
+
+
+class _Looks(NamedTuple):
+    """What examples look like to the others, for every metric and precision that is tried."""
+
+    own: Tensor  # [p, t, n] ln of the probability of the own class
+    other: Tensor  # [p, t, n] and of all others together
+    likeliest: Tensor  # [t, n] the nearest of the others
+    judged: Tensor  # [t, n] 1 where the class has two others that can judge, else 0
+
+    def some(self, which: Tensor) -> _Looks:
+        """Those of some examples [t, m]."""
+        every = which.expand(len(self.own), -1, -1)
+        return _Looks(
+            own=self.own.gather(-1, every),
+            other=self.other.gather(-1, every),
+            likeliest=self.likeliest.gather(-1, which),
+            judged=self.judged.gather(-1, which),
+        )
+
+
+def judge_labels(
+    calibrations: Sequence[Calibration], tasks: Tasks, samples: Tensor, constants: Constants
+) -> JudgedLabels:
+    """How probably each label is wrong.
+
+    Parameters
+    ----------
+    calibrations : sequence of Calibration
+        Of the tasks, as if all labels were right; each with another metric.
+    tasks : Tasks
+        With two classes or more.
+    samples : Tensor of shape [t, n]
+        The examples that tell ε and τ.
+    constants : Constants
+
+    Returns
+    -------
+    JudgedLabels
+    """
+    looks = _joined([_looks(one, tasks) for one in calibrations])
+    rates = torch.linspace(*_LOG_RATES).exp().tolist()
+    n_others = tasks.n_classes - 1
+    posterior = _posterior(looks.some(samples), rates, n_others, constants.wrong_labels)
+    wrong = torch.zeros_like(looks.judged)
+    for rate, of_rate in zip(rates, posterior[1:], strict=True):
+        as_wrong = looks.other + log(rate / n_others)
+        seen = torch.logaddexp(looks.own + log(1 - rate), as_wrong)
+        wrong += ((as_wrong - seen).exp() * of_rate.unsqueeze(-1)).sum(0)
+    wrong = (wrong * looks.judged).clamp_max(1)
+    labels = tasks.support_labels
+    weights = (2 * (1 - wrong)).clamp(_LEAST_WEIGHT, 1)
+    totals = count_labels(labels, tasks.n_classes, weights).clamp_max(1)
+    return JudgedLabels(
+        wrong=wrong,
+        looks_like=looks.likeliest,
+        weights=weights / totals.gather(1, labels),
+    )
+
+
+def _joined(looks: Sequence[_Looks]) -> _Looks:
+    """Those in several metrics as one. The last metric says what an example looks like."""
+    return looks[-1]._replace(
+        own=torch.cat([one.own for one in looks]),
+        other=torch.cat([one.other for one in looks]),
+    )
+
+
+def _posterior(looks: _Looks, rates: list[float], n_others: int, prior: float) -> Tensor:
+    """[r, p, t] the probability of ε = 0 and each rate, and of each metric and precision."""
+    none = looks.own * looks.judged
+    fits = [none.sum(-1, dtype=torch.float64) + log(1 - prior)]
+    for rate in rates:
+        as_wrong = looks.other + log(rate / n_others)
+        seen = torch.logaddexp(looks.own + log(1 - rate), as_wrong) * looks.judged
+        fits.append(seen.sum(-1, dtype=torch.float64) + log(prior / len(rates)))
+    stacked = torch.stack(fits)
+    return stacked.flatten(0, 1).softmax(0).view_as(stacked).to(looks.own)
+
+
+def _looks(calibration: Calibration, tasks: Tasks) -> _Looks:
+    """What all examples look like."""
+    every = torch.arange(tasks.n_support, device=tasks.device)
+    size = max(1, _MOST_NUMBERS // (tasks.n_tasks * tasks.n_classes))
+    parts = []
+    for some in torch.split(every, size):
+        which = some.expand(tasks.n_tasks, -1)
+        labels = tasks.support_labels.gather(1, which)
+        left_out = LeftOut.of(
+            labels, calibration.counts, calibration.scatter, calibration.precision
+        )
+        placed = calibration.place(tasks.some_support(which))
+        distances = left_out.distances(placed, calibration.offsets, calibration.in_metric)
+        parts.append(_looks_of(distances, labels, left_out.own_counts, calibration.precision))
+    return _Looks(*(torch.cat(one, -1) for one in zip(*parts, strict=True)))
+
+
+def _looks_of(distances: Tensor, labels: Tensor, counts: Tensor, precision: Tensor) -> _Looks:
+    """From distances [t, n, k] of examples with labels [t, n] in classes of so many [t, n]."""
+    own_class = labels.unsqueeze(-1)
+    own = distances.gather(-1, own_class).squeeze(-1)
+    others = distances.scatter(-1, own_class, torch.inf)
+    logs_own = []
+    logs_other = []
+    for factor in torch.linspace(*_LOG_PRECISIONS).exp().tolist():
+        steepness = -0.5 * factor * precision
+        of_own = own * steepness.unsqueeze(-1)
+        of_others = (others * steepness.view(-1, 1, 1)).logsumexp(-1)
+        total = torch.logaddexp(of_own, of_others)
+        logs_own.append(of_own - total)
+        logs_other.append(of_others - total)
+    return _Looks(
+        own=torch.stack(logs_own),
+        other=torch.stack(logs_other),
+        likeliest=others.argmin(-1),
+        judged=(counts > 2).to(distances),
+    )
