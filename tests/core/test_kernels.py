@@ -18,7 +18,7 @@ from manyway.methods.calibration.metric import Inner
 from manyway.methods.calibration.root_kernel import inverse_root
 from manyway.methods.evidence.dense import Dense, fused_search
 from manyway.methods.evidence.loop import anneal
-from manyway.methods.evidence.prior import Concentrations
+from manyway.methods.evidence.prior import Concentrations, grid_of_alphas
 from manyway.methods.evidence.schedule import Parameters, Schedule
 from manyway.methods.gradient import kernel as steps_of_tim
 from manyway.methods.gradient.information import Euclidean, Information, descend
@@ -242,8 +242,7 @@ def test_the_fused_search_gives_the_plain_assignments(
     parameters = Parameters(schedule=vars(schedule), **limits)
 
     def prior(like):
-        alpha = options.get("concentration")
-        grid = schedule.alphas(n_classes) if alpha is None else torch.tensor([alpha], dtype=torch.float64)
+        grid = grid_of_alphas(n_query, n_classes, options.get("concentration"))
         return Concentrations.of(grid, n_query, n_classes, like.dtype, like.device)
 
     plain = anneal(Dense.of(likelihood.double()), prior(likelihood.double()), parameters)

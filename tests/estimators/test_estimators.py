@@ -36,7 +36,7 @@ from manyway import (
     Tasks,
 )
 from manyway.estimators import TransductiveClassifier
-from manyway.estimators.from_solver import OWN_PARAMETERS
+from manyway.estimators.from_solver import OWN_DEFAULTS, OWN_PARAMETERS
 from manyway.methods._table.parameters import doc_entries, doc_sections
 from manyway.methods._table.registry import Method
 
@@ -282,7 +282,7 @@ def test_a_constructor_takes_keywords_only_and_has_the_solvers_signature():
         assert set(solver) - set(shared) <= of_data
         for each in shared:
             assert (parameters[each].default, parameters[each].annotation) == (
-                solver[each].default,
+                OWN_DEFAULTS.get(each, solver[each].default),
                 solver[each].annotation,
             )
     with pytest.raises(TypeError, match="positional"):

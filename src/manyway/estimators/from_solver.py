@@ -14,7 +14,7 @@ _UNKNOWN_LABEL = (
 )
 OWN_PARAMETERS = ("base_mean", "unknown_label")  # those that solvers do not have
 # An estimator learns from one support, and has time for what many tasks would wait for.
-_OWN_DEFAULTS = {"rehearse": True}
+OWN_DEFAULTS = {"rehearse": True}
 
 
 def constructor(cls: type, method: Method) -> Any:
@@ -55,7 +55,7 @@ def constructor(cls: type, method: Method) -> Any:
 
 def _with_own_default(parameter: inspect.Parameter) -> inspect.Parameter:
     """A parameter of a solver, with the default of estimators where that is another."""
-    default = _OWN_DEFAULTS.get(parameter.name, parameter.default)
+    default = OWN_DEFAULTS.get(parameter.name, parameter.default)
     return parameter.replace(default=default)
 
 
@@ -86,7 +86,7 @@ def documentation(cls: type, method: Method, shared: str) -> str:
         doc_sections(inspect.cleandoc(text)) for text in (method.solver.__doc__ or "", shared)
     )
     described = doc_entries(common.get("Parameters", "")) | doc_entries(own.get("Parameters", ""))
-    for name, default in _OWN_DEFAULTS.items():
+    for name, default in OWN_DEFAULTS.items():
         if name in described:
             described[name] = _described_with(default, described[name])
     attributes = doc_entries(common.get("Attributes", ""))

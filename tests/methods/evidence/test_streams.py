@@ -23,7 +23,9 @@ SEPARATE = TaskSpec(shots=2, k_eff=20, n_query=24, n_batches=6, gamma=0)  # one 
 def batches(spec: TaskSpec, start: int = 0) -> tuple[Evidence, list[np.ndarray]]:
     """A fitted estimator and the batches of one stream."""
     tasks = sample_tasks(FEATURES, spec, start=start, count=1)
-    fitted = Evidence(adapt=False).fit(tasks.support[0].numpy(), tasks.support_labels[0].numpy())
+    # ``solve`` does not rehearse, and is compared with it
+    fitted = Evidence(adapt=False, rehearse=False)
+    fitted.fit(tasks.support[0].numpy(), tasks.support_labels[0].numpy())
     return fitted, list(tasks.query.numpy())
 
 
