@@ -10,7 +10,7 @@ from manyway import Tasks, solve
 from manyway.methods.calibration.calibration import calibrate
 from manyway.methods.calibration.left_out import ranks_of
 from manyway.methods.calibration import tuning
-from manyway.methods.calibration.tuning import _Regression, _Samples, _Stop, _steepness, _without_themselves, tuned
+from manyway.methods.calibration.tuning import _Regression, _Stop, _steepness, _without_themselves, tuned
 from manyway.methods.evidence.schedule import Schedule
 from manyway.methods.evidence.solver import prepare_evidence
 
@@ -154,7 +154,7 @@ def regression_of(tasks: Tasks) -> _Regression:
 
 def test_the_samples_of_large_classes_count_less_and_the_only_one_of_a_class_nothing():
     tasks = make_tasks(1, n_classes=3, shots=None)
-    found = regression_of(tasks).weights[0]
+    found = regression_of(tasks).all_samples.weights[0]
     expected = torch.tensor([0.0, 2**-0.5, 3**-0.5], dtype=torch.float64)
     torch.testing.assert_close(found, expected[tasks.support_labels[0]])
 
@@ -183,8 +183,7 @@ def test_prototypes_are_those_after_the_number_of_steps_that_left_out_samples_ch
     calibration = calibrate(tasks, Schedule(), metric=False)
     regression = regression_of(tasks)
     chosen = regression.best_stop()
-    whole = _Samples(means=calibration.offsets, counts=calibration.examples, weights=regression.weights)
-    path = list(regression.path(whole, int(chosen.n_steps.max())))
+    path = list(regression.path(regression.all_samples, int(chosen.n_steps.max())))
     found = tuned(calibration, calibration.offsets, tasks, always=True)
     for t, n_steps in enumerate(chosen.n_steps.tolist()):
         torch.testing.assert_close(found.offsets[t], path[n_steps][t])

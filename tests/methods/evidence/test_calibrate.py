@@ -158,6 +158,7 @@ def test_a_query_can_be_the_one_sample_of_a_further_class():
         scaling=placed.learned.scaling,
         calibration=placed.learned.calibration,
         one_shot=False,
+        kept=placed.learned.kept,
         placed=placed.rows,
     )
     more = batch.with_classes([4, 2], [0, 1, 2, 3])
