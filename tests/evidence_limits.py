@@ -38,7 +38,7 @@ DOUBLED = {
     f"{EVIDENCE}.review": {"_MOST_PAIRS": 1 << 26, "_SHORTEST": 2e-30},
     f"{EVIDENCE}.streams": {"MOST_ITEMS": 2048},
     f"{EVIDENCE}.copies": {"_MOST_COMPARED": 4096, "_MOST_PAIRS": 1 << 26},
-    f"{EVIDENCE}.rehearse": {"_LOG_POWERS": (-5.0, 0.0, 201)},
+    f"{EVIDENCE}.rehearse": {"_LOG_POWERS": (-5.0, 0.0, 201), "_FEWEST": 2e-9},
     f"{EVIDENCE}.confidence": {"_LOG_POWERS": (-3.0, 1.5, 181), "_FEWEST": 2e-9},
     f"{EVIDENCE}.judge": {
         "_PROPORTIONS": 80, "MOST_JUDGED": 4096, "_LEAST_JUDGED": 512, "_NO_DISTANCE": 2e-30, "_LEAST_WIDER": 2e-3,

@@ -28,6 +28,13 @@ def task_of(features, labels):
     return Tasks.from_support(features[None], labels[None])
 
 
+def rehearsed(task, label, wrong=None):
+    """What is seen in a rehearsal; no label is wrong unless that is said."""
+    if wrong is None:
+        wrong = torch.zeros(1, task.n_support)
+    return rehearse_claims(task, PARAMETERS, label, wrong)
+
+
 def answers(tasks, p_of_label, is_right):
     """A solution that gives its labels a probability, whether they are right or not."""
     truth = tasks.query_labels
@@ -55,7 +62,7 @@ def test_held_out_examples_are_not_among_the_support_and_every_class_keeps_one()
         return answers(tasks, 0.9, always)
 
     features, labels = support()
-    found = rehearse_claims(task_of(features, labels), PARAMETERS, label)
+    found = rehearsed(task_of(features, labels), label)
     (batches,) = seen
     assert int(found.n_items) == batches.query_labels.numel()
     for support_rows, query_rows, present in zip(batches.support, batches.query, batches.query_labels, strict=True):
@@ -68,7 +75,7 @@ def test_claims_that_are_right_stay_and_claims_that_are_too_high_are_lowered():
     task = task_of(*support())
 
     def power(claimed, is_right):
-        found = rehearse_claims(task, PARAMETERS, lambda tasks, _: answers(tasks, claimed, is_right))
+        found = rehearsed(task, lambda tasks, _: answers(tasks, claimed, is_right))
         return float(found.power)
 
     assert power(0.99, every_other) < 0.7
@@ -76,11 +83,28 @@ def test_claims_that_are_right_stay_and_claims_that_are_too_high_are_lowered():
     assert power(0.5, always) == 1  # too low: a rehearsal has fewer examples, and is not heard
 
 
+def test_examples_that_look_mislabelled_do_not_lower_claims():
+    """Every answer is wrong for half of the examples; those are known to be mislabelled."""
+    features, labels = support()
+    wrong = (torch.arange(len(labels)) % 2 == 0).float()
+
+    def label(tasks, parameters):
+        truth = tasks.query_labels
+        rows = (tasks.query.unsqueeze(2) == features.view(1, 1, *features.shape)).all(-1).int().argmax(-1)
+        return answers(tasks, 0.95, lambda _: (wrong[rows] == 0).view(truth.shape))
+
+    given = rehearsed(task_of(features, labels), label, wrong[None])
+    assert float(given.power) == 1
+    assert float(given.right) == 1
+    assert int(given.n_items) == pytest.approx(12, abs=6)
+    assert float(rehearsed(task_of(features, labels), label).power) < 0.8
+
+
 def test_what_was_seen_is_told():
     def label(tasks, parameters):
         return answers(tasks, 0.95, every_other)
 
-    found = rehearse_claims(task_of(*support()), PARAMETERS, label)
+    found = rehearsed(task_of(*support()), label)
     assert float(found.claimed) == pytest.approx(0.95)
     assert float(found.right) == float(found.sure_right) == pytest.approx(0.5)
     assert int(found.n_sure) == int(found.n_items)
@@ -92,7 +116,7 @@ def test_lists_are_compared_with_the_classes_that_occur():
         found = answers(tasks, 0.999, every_other)
         return Solution(found.probabilities, found.n_iter, found.converged)
 
-    found = rehearse_claims(task_of(*support()), PARAMETERS, label)
+    found = rehearsed(task_of(*support()), label)
     assert 0 < int(found.n_absent) < int(found.n_listed)
 
 
@@ -100,7 +124,7 @@ def test_the_fewer_examples_a_class_has_the_less_the_rehearsal_counts():
     powers = []
     for n_of_class in (2, 3, 5):
         task = task_of(*support(n_of_class=n_of_class))
-        found = rehearse_claims(task, PARAMETERS, lambda tasks, _: answers(tasks, 0.99, every_other))
+        found = rehearsed(task, lambda tasks, _: answers(tasks, 0.99, every_other))
         powers.append(float(found.power))
     assert powers == sorted(powers, reverse=True)
 
@@ -136,7 +160,7 @@ def test_of_many_classes_and_examples_some_stand_for_all(monkeypatch):
         seen.append(tasks)
         return answers(tasks, 0.9, always)
 
-    rehearse_claims(task_of(*support(n_classes=20, n_of_class=9)), PARAMETERS, label)
+    rehearsed(task_of(*support(n_classes=20, n_of_class=9)), label)
     (batches,) = seen
     assert batches.n_classes == 6
     assert batches.n_support + batches.n_query == 18
@@ -145,8 +169,8 @@ def test_of_many_classes_and_examples_some_stand_for_all(monkeypatch):
 @pytest.mark.parametrize("n_of_class", [1, 2])
 def test_one_example_per_class_cannot_be_rehearsed(n_of_class):
     features, labels = support(n_of_class=n_of_class)
-    rehearsed = Evidence().fit(features, labels).infer(features).rehearsed_
-    assert (rehearsed is None) == (n_of_class == 1)
+    found = Evidence().fit(features, labels).infer(features).rehearsed_
+    assert (found is None) == (n_of_class == 1)
 
 
 def test_it_can_be_turned_off_and_changes_no_label():

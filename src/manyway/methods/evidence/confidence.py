@@ -31,7 +31,7 @@ from manyway.methods.calibration.distances import distances_between
 from manyway.methods.evidence.adapt import contrast
 from manyway.methods.evidence.calibrate import CalibratedBatch
 from manyway.methods.evidence.group import GroupAnswers, Grouped, Groups
-from manyway.methods.evidence.likelihood import known_classes
+from manyway.methods.evidence.likelihood import Likelihood, known_classes
 from manyway.methods.evidence.queries import Part, sample, sampling_stride
 from manyway.methods.evidence.schedule import Schedule
 
@@ -92,7 +92,7 @@ def confidence(batch: CalibratedBatch, grouped: Grouped) -> Probabilities:
     else:
         found = 1 / distance_ratio(grouped.groups.lengths, calibration)
         if batch.shift is not None:
-            found = torch.minimum(found, _contrast(grouped.groups, calibration))
+            found = torch.minimum(found, _contrast(grouped.groups, batch.queries.likelihood))
         plain = replace(plain, contrast=found)
         power = calibration.power * found
         if batch.shift is not None:
@@ -102,12 +102,14 @@ def confidence(batch: CalibratedBatch, grouped: Grouped) -> Probabilities:
     return replace(plain, power=power.view(-1, 1, 1))
 
 
-def _contrast(groups: Groups, calibration: Calibration) -> Tensor:
+def _contrast(groups: Groups, likelihood: Likelihood) -> Tensor:
     """[t] g of the groups; see ``adapt``."""
+    calibration = likelihood.calibration
+    assert calibration is not None
     offsets = calibration.offsets.expand(len(groups.classes), -1, -1)
     columns = groups.classes.unsqueeze(-1).expand(-1, -1, offsets.shape[-1])
     return contrast(
-        groups.sums,
+        likelihood.coordinates(groups.sums),
         groups.members.masses.gather(1, groups.classes).to(offsets),
         offsets.gather(1, columns),
         calibration.precision,

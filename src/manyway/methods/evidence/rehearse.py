@@ -7,6 +7,8 @@ held-out examples are then compared with their classes y_q. The power g that the
 
     g = argmin Σ_q −ln p_{q,y_q}^g / Σ_k p_qk^g  +  (ln g)² / 2σ²,        g ≤ 1.
 
+An example whose label is wrong with the probability o (``calibration.wrong_labels``) counts 1 − o.
+
 A held-out example leaves its class with one less, so that the rehearsal errs on the side of
 caution. It is therefore heard only where claims are too high, and as far as n − 1 examples say
 something about n: what is left of the power is g^(1 − 1/n).
@@ -37,6 +39,7 @@ _HELD_PART = 5  # of so many examples of a class one is held out
 _MOST_CLASSES = 100
 _MOST_OF_CLASS = 20
 _LOG_POWERS = (-2.5, 0.0, 51)  # the values that are tried: lowest, highest, number
+_FEWEST = 1e-9  # sure answers: a mean over none of them stays finite
 _SURE = 0.9  # answers above this probability are told
 
 
@@ -72,7 +75,12 @@ def can_be_rehearsed(tasks: Tasks, parameters: Parameters) -> bool:
     return tasks.n_support > tasks.n_classes
 
 
-def rehearse_claims(tasks: Tasks, parameters: Parameters, label: Label) -> Rehearsed | None:
+def rehearse_claims(
+    tasks: Tasks,
+    parameters: Parameters,
+    label: Label,
+    wrong: Tensor,
+) -> Rehearsed | None:
     """Hold examples of each task out, label them, and see whether the claims are right.
 
     Parameters
@@ -82,6 +90,8 @@ def rehearse_claims(tasks: Tasks, parameters: Parameters, label: Label) -> Rehea
     parameters : Parameters
     label : callable
         Labels batches.
+    wrong : Tensor of shape [t, s]
+        How probably the label of each example is wrong.
 
     Returns
     -------
@@ -95,7 +105,7 @@ def rehearse_claims(tasks: Tasks, parameters: Parameters, label: Label) -> Rehea
     n_supports = 1 if tasks.shared_support else len(tasks)
     found = []
     for number in range(n_supports):
-        one = _of_support(tasks[number : number + 1], plain, label)
+        one = _of_support(tasks[number : number + 1], plain, label, 1 - wrong[number])
         if one is None:
             return None
         found.append(one)
@@ -103,9 +113,17 @@ def rehearse_claims(tasks: Tasks, parameters: Parameters, label: Label) -> Rehea
     return Rehearsed(**{name: torch.cat([getattr(one, name) for one in found]) for name in names})
 
 
-def _of_support(task: Tasks, parameters: Parameters, label: Label) -> Rehearsed | None:
-    """That of one task."""
-    task = distinct(task, parameters.constants).tasks
+def _of_support(
+    task: Tasks,
+    parameters: Parameters,
+    label: Label,
+    trust: Tensor,
+) -> Rehearsed | None:
+    """That of one task, whose examples [s] count so much."""
+    found = distinct(task, parameters.constants)
+    task = found.tasks
+    if found.kept.rows is not None:
+        trust = trust[found.kept.rows[0]]
     examples = _in_order(task.support[0], task.support_labels[0])
     counts = torch.bincount(examples.labels)
     mean_count = float(len(counts) / (1 / counts).sum())
@@ -120,34 +138,40 @@ def _of_support(task: Tasks, parameters: Parameters, label: Label) -> Rehearsed 
         n_held=n_held,
     )
     batches = rehearsal.tasks(task.support[0][examples.rows], task.base_mean)
-    assert batches.query_labels is not None
+    held_out = _HeldOut(
+        classes=rehearsal.query_labels.to(trust.device),
+        trust=trust[examples.rows][rehearsal.query_rows.to(trust.device)],
+    )
     solution = label(batches, parameters)
-    return _compared(solution, batches.query_labels, mean_count, parameters)
+    prior_sd = parameters.constants.rehearsed_sd
+    power = _best_power(solution.probabilities, held_out, prior_sd) ** (1 - 1 / mean_count)
+    return _compared(solution, held_out, power)
 
 
-def _compared(
-    solution: Solution,
-    classes: Tensor,
-    mean_count: float,
-    parameters: Parameters,
-) -> Rehearsed:
-    """Answers for held-out examples, of known ``classes`` [t, q], and what they say about claims."""
-    probabilities = solution.probabilities
-    claims, labels = probabilities.max(-1)
-    right = labels == classes
-    sure = claims > _SURE
-    n_sure = sure.sum()
-    listed = _Listed.of(solution, classes)
-    power = _best_power(probabilities, classes, parameters.constants.rehearsed_sd)
+class _HeldOut(NamedTuple):
+    """What is known of held-out examples."""
+
+    classes: Tensor  # [t, q]
+    trust: Tensor  # [t, q] how probably these are right
+
+
+def _compared(solution: Solution, held_out: _HeldOut, power: Tensor) -> Rehearsed:
+    """Answers for held-out examples, and what they say about claims."""
+    claims, labels = solution.probabilities.max(-1)
+    trust = held_out.trust.to(claims)
+    right = (labels == held_out.classes) * trust
+    sure = (claims > _SURE) * trust
+    listed = _Listed.of(solution, held_out.classes)
+    total = trust.sum()
     numbers = {
-        "n_items": torch.tensor(classes.numel()),
-        "right": right.double().mean(),
-        "claimed": claims.double().mean(),
-        "n_sure": n_sure,
-        "sure_right": (right & sure).sum() / n_sure.clamp_min(1),
+        "n_items": total.round(),
+        "right": right.sum() / total,
+        "claimed": (claims * trust).sum() / total,
+        "n_sure": sure.sum().round(),
+        "sure_right": (right * (claims > _SURE)).sum() / sure.sum().clamp_min(_FEWEST),
         "n_listed": torch.tensor(listed.number),
         "n_absent": torch.tensor(listed.absent),
-        "power": power ** (1 - 1 / mean_count),
+        "power": power,
     }
     return Rehearsed(**{name: number.view(1).to(claims) for name, number in numbers.items()})
 
@@ -168,17 +192,18 @@ class _Listed(NamedTuple):
         return _Listed(number=number, absent=absent)
 
 
-def _best_power(probabilities: Tensor, classes: Tensor, prior_sd: float) -> Tensor:
-    """g for probabilities [t, q, k] of items with known classes [t, q]."""
+def _best_power(probabilities: Tensor, held_out: _HeldOut, prior_sd: float) -> Tensor:
+    """g for the probabilities [t, q, k] of held-out examples."""
     tiny = torch.finfo(torch.float64).tiny
     logs = probabilities.double().clamp_min(tiny).log()
-    own = logs.gather(-1, classes.unsqueeze(-1)).squeeze(-1)
+    own = logs.gather(-1, held_out.classes.unsqueeze(-1)).squeeze(-1)
     log_powers = torch.linspace(*_LOG_POWERS, dtype=logs.dtype, device=logs.device)
     losses = []
     for log_power in log_powers:
         power = log_power.exp()
         cross_entropy = (logs * power).logsumexp(-1) - own * power
-        losses.append(cross_entropy.sum() + 0.5 * (log_power / prior_sd).square())
+        total = (cross_entropy * held_out.trust).sum()
+        losses.append(total + 0.5 * (log_power / prior_sd).square())
     return log_powers[torch.stack(losses).argmin()].exp()
 
 

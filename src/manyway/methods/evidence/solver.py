@@ -70,7 +70,7 @@ from manyway.methods.evidence.names import (
     representation_of,
 )
 from manyway.methods.evidence.queries import BatchQueries, InMemory, Part
-from manyway.methods.evidence.rehearse import rehearse_claims
+from manyway.methods.evidence.rehearse import Rehearsed, rehearse_claims
 from manyway.methods.evidence.schedule import Parameters
 from manyway.methods.evidence.search import search
 from manyway.methods.evidence.streams import Labelling, in_streams, next_batch, select_rows
@@ -423,8 +423,8 @@ def place_once(tasks: Tasks, open_set: bool = False) -> LearnedBatch:
     proportions = None
     if not tasks.n_support:
         proportions = first_proportions(replace(tasks, known=None), parameters)
-    rehearsed = rehearse_claims(tasks, parameters, _label_rehearsed)
-    learned = replace(_placed(tasks, parameters, proportions), rehearsed=rehearsed)
+    learned = _placed(tasks, parameters, proportions)
+    learned = replace(learned, rehearsed=_rehearse(tasks, parameters, learned))
     batch = calibrate(tasks, parameters, learned)
     batch = replace(batch, representation=representation_of(learned.scaling))
     answer(batch)
@@ -433,7 +433,7 @@ def place_once(tasks: Tasks, open_set: bool = False) -> LearnedBatch:
         return learned
     shift = _find_shift(_filled(tasks, batch), batch, None, notable.residual)
     moved = _placed(with_queries(tasks, Moved(shift.vector)), parameters, proportions)
-    return replace(moved, found_shift=shift, rehearsed=rehearsed)
+    return replace(moved, found_shift=shift, rehearsed=learned.rehearsed)
 
 
 def _placed(tasks: Tasks, parameters: Parameters, proportions: Tensor | None) -> LearnedBatch:
@@ -479,7 +479,13 @@ def _prepare(tasks: Tasks, parameters: Parameters) -> Learned | None:
     learned = learn_before(tasks, parameters)
     if learned is None or not parameters.rehearse:
         return learned
-    return replace(learned, rehearsed=rehearse_claims(tasks, parameters, _label_rehearsed))
+    return replace(learned, rehearsed=_rehearse(tasks, parameters, learned))
+
+
+def _rehearse(tasks: Tasks, parameters: Parameters, learned: Learned) -> Rehearsed | None:
+    """What held-out examples say about claims; ``learned`` is what all examples say."""
+    wrong = learned.doubts.wrong
+    return rehearse_claims(tasks, parameters, _label_rehearsed, wrong)
 
 
 def _label_rehearsed(tasks: Tasks, parameters: Parameters) -> Solution:
