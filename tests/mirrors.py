@@ -97,6 +97,7 @@ TOGETHER: dict[str, tuple[str, ...]] = {
     "methods/dirichlet/test_dirichlet.py": ("methods.dirichlet.solver",),
     "methods/evidence/test_evidence.py": ("methods.evidence.solver",),
     "methods/evidence/test_schedule.py": ("methods.calibration.constants", "methods.scores.constants"),
+    "methods/evidence/test_missing.py": ("methods.evidence.complete",),
     "methods/evidence/test_streams.py": ("estimators.stream",),
     "methods/gradient/test_gradient_methods.py": (
         "methods.gradient.baseline",

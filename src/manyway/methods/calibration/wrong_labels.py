@@ -26,7 +26,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from math import log
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple, Protocol
 
 import torch
 from torch import Tensor
@@ -35,15 +35,33 @@ from manyway.core import Tasks, count_labels
 from manyway.methods.calibration.constants import Constants
 from manyway.methods.calibration.left_out import LeftOut
 
-if TYPE_CHECKING:
-    from manyway.methods.calibration.calibration import Calibration
-
 # Lowest, highest, number: ln of ε, and ln of τ relative to the one of a calibration in which all
 # labels are right, which is too low where some are wrong.
 _LOG_RATES = (-4.6, -0.7, 7)
 _LOG_PRECISIONS = (-1.0, 5.0, 13)
 _LEAST_WEIGHT = 1e-3  # of an example: what is divided by it stays finite
 _MOST_NUMBERS = 1 << 24  # distances that are computed at once
+
+
+class Measured(Protocol):
+    """What is needed of a ``Calibration``, which uses this module."""
+
+    @property
+    def counts(self) -> Tensor: ...
+
+    @property
+    def scatter(self) -> Tensor: ...
+
+    @property
+    def precision(self) -> Tensor: ...
+
+    @property
+    def offsets(self) -> Tensor: ...
+
+    @property
+    def in_metric(self) -> Tensor | None: ...
+
+    def place(self, features: Tensor) -> Tensor: ...
 
 
 class JudgedLabels(NamedTuple):
@@ -80,7 +98,7 @@ class _Looks(NamedTuple):
 
 
 def judge_labels(
-    calibrations: Sequence[Calibration], tasks: Tasks, samples: Tensor, constants: Constants
+    calibrations: Sequence[Measured], tasks: Tasks, samples: Tensor, constants: Constants
 ) -> JudgedLabels:
     """How probably each label is wrong.
 
@@ -138,7 +156,7 @@ def _posterior(looks: _Looks, rates: list[float], n_others: int, prior: float) -
     return stacked.flatten(0, 1).softmax(0).view_as(stacked).to(looks.own)
 
 
-def _looks(calibration: Calibration, tasks: Tasks) -> _Looks:
+def _looks(calibration: Measured, tasks: Tasks) -> _Looks:
     """What all examples look like."""
     every = torch.arange(tasks.n_support, device=tasks.device)
     size = max(1, _MOST_NUMBERS // (tasks.n_tasks * tasks.n_classes))
