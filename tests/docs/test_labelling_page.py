@@ -22,7 +22,7 @@ def test_the_command_finds_the_classes_that_the_page_shows(tmp_path, monkeypatch
     assert stop.value.code == 0
     out = capsys.readouterr().out
     shown = re.findall(r"^ (\w+) [A-Z ]+?  +(\d+) .*%$", text, flags=re.M)  # class and number of items
-    assert len(shown) == 5
+    assert len(shown) == 6
     for letter, items in shown:
         assert re.search(rf"{letter} [A-Z ]+ {items} ", out), letter
     assert len((tmp_path / "labels.csv").read_text(encoding="utf-8").splitlines()) == 1 + 175
