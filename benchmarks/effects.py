@@ -180,7 +180,10 @@ SITUATIONS: Mapping[str, tuple[str, Situation]] = {
     "5 shots, 2 classes": (f"{SEARCHED}|{COUNTED}", Situation({"k_eff": 2})),
     "5 shots, 5 classes": (f"few_columns|anneal|{COUNTED}", Situation({})),
     "5 shots, 20 classes": (f"{SEARCHED}|{COUNTED}", Situation({"k_eff": 20})),
-    "3 shots, rehearsed": ("rehearsed", Situation({"shots": 3}, {"rehearse": True})),
+    "weak features, rehearsed": (
+        "rehearsed",
+        Situation({"shots": 2, "k_eff": 20}, {"rehearse": True}, features=noisy),
+    ),
     "20 shots, 5 classes": ("few_columns|doubtful", Situation({"shots": 20})),
     "eight columns, one shot": (
         "one_shot|few_columns",

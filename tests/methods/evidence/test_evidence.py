@@ -70,7 +70,7 @@ def test_queries_in_many_classes_are_searched_with_sharper_likelihoods_and_answe
 def test_a_batch_of_one_query_is_labelled_by_its_calibrated_likelihood_alone():
     tasks = make_tasks(10, n_classes=6, n_query=1, shots=4, spread=0.6)
     scaled = transform(tasks, "rcl2")
-    calibration, placed = calibrate_and_place(scaled, Schedule(), None, True, shrunk)
+    calibration, placed = calibrate_and_place(scaled, Schedule(), None, True, shrunk, doubt_labels=True)
     power = doubted(calibration.examples, Schedule())
     expected = (calibration.log_likelihood(placed) * power.view(-1, 1, 1)).softmax(-1)
     found = solve("evidence", tasks, scale="rcl2")

@@ -29,7 +29,7 @@ from manyway.methods.evidence.prior import Concentrations, grid_of_alphas
 from manyway.methods.scores.constants import ScoreConstants
 
 # The highest values of constants that have one.
-_AT_MOST = {"anneal_from": 1, "improbable": 0.5, "scores_background": 1}
+_AT_MOST = {"anneal_from": 1, "improbable": 0.5, "scores_background": 1, "wrong_labels": 0.999}
 # Constants that cannot be 0: a logarithm is taken, or something is divided by them.
 _NOT_ZERO = {
     "one_shot_precision",
@@ -37,6 +37,7 @@ _NOT_ZERO = {
     "one_shot_power_sd",
     "improbable",
     "rehearsed_sd",
+    "wrong_labels",
 }
 
 
