@@ -180,9 +180,9 @@ SITUATIONS: Mapping[str, tuple[str, Situation]] = {
     "5 shots, 2 classes": (f"{SEARCHED}|{COUNTED}", Situation({"k_eff": 2})),
     "5 shots, 5 classes": (f"few_columns|anneal|{COUNTED}", Situation({})),
     "5 shots, 20 classes": (f"{SEARCHED}|{COUNTED}", Situation({"k_eff": 20})),
-    "weak features, rehearsed": (
+    "eight columns, rehearsed": (
         "rehearsed",
-        Situation({"shots": 2, "k_eff": 20}, {"rehearse": True}, features=noisy),
+        Situation({"shots": 20, "n_ways": 10, "k_eff": 3}, {"rehearse": True}, features=few_columns),
     ),
     "20 shots, 5 classes": ("few_columns|doubtful", Situation({"shots": 20})),
     "eight columns, one shot": (
