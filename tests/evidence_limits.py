@@ -39,7 +39,7 @@ DOUBLED = {
     f"{EVIDENCE}.streams": {"MOST_ITEMS": 2048},
     f"{EVIDENCE}.copies": {"_MOST_COMPARED": 4096, "_MOST_PAIRS": 1 << 26},
     f"{EVIDENCE}.missing": {"_NUMBERS_AT_ONCE": 1 << 25, "_RIDGE": 2e-10},
-    f"{EVIDENCE}.rehearse": {"_LOG_POWERS": (-5.0, 0.0, 201), "_FEWEST": 2e-9},
+    f"{EVIDENCE}.rehearse": {"_LOG_POWERS": (-5.0, 0.0, 201), "_FEWEST": 2e-9, "_EQUAL": 2e-9},
     f"{EVIDENCE}.confidence": {"_LOG_POWERS": (-3.0, 1.5, 181), "_FEWEST": 2e-9},
     f"{EVIDENCE}.judge": {
         "_PROPORTIONS": 80, "MOST_JUDGED": 4096, "_LEAST_JUDGED": 512, "_NO_DISTANCE": 2e-30, "_LEAST_WIDER": 2e-3,

@@ -9,6 +9,9 @@ among K,
 
     p_k = surest_k + N/K (independent_k − surest_k).
 
+Bursts and near-copies of items are no new evidence. Where each item has D copies, itself included,
+the log-odds of classes that probably occur are divided by 1 + ln √D.
+
 What is left are fragments: a class with many queries loses a few of them to a neighbour that does
 not occur. They are small beside the class that lost them. So a group that is small beside the
 largest one, of m queries, is believed less, and log-odds are believed in part, because the surest
@@ -20,9 +23,6 @@ Where items may be unknown (``open_set``), some of them may have been taken for 
 expected number U of unknown items,
 
     logit p_k ← logit p_k + ½ ln (m_k + ½)/(m_k + ½ + U).
-
-Bursts and near-copies of items are no new evidence. Where each item has D copies, itself included,
-the log-odds of classes that probably occur are divided by 1 + ln √D.
 
 Scores of a classifier are another matter: it may call a class by another name, and nothing in the
 batch says so. Its own claims say more than its surest answer (`manyway.methods.scores.count`): with
@@ -84,7 +84,7 @@ class Tally(NamedTuple):
     unknown: Tensor  # [t, k] the expected number of unknown queries, the same for all classes
 
     def plus(self, other: Tally) -> Tally:
-        """That of both parts: where one of them does not doubt a class, nothing is in doubt."""
+        """That of both parts: a class that one of them does not doubt is not in doubt."""
         return Tally(
             surest=torch.maximum(self.surest, other.surest),
             masses=self.masses + other.masses,
@@ -94,7 +94,7 @@ class Tally(NamedTuple):
 
 
 def tally(part: Answered) -> Tally:
-    """The work that finds it."""
+    """What the answers for some queries say about each class, for ``Solution.each``."""
     surest = part.probabilities.amax(1)
     masses = part.probabilities.sum(1, dtype=torch.float64)
     unknown = masses.new_zeros(len(masses), 1)
@@ -249,7 +249,7 @@ def number_of(presence: Tensor, independent: Tensor, found: Tally, copies: Tenso
     and s = 1 + ln √(n/N), it is from
 
         Σ_k min(p_k, surest_k)^(1 + s)    to    E e^(doubt + ½ beyond),
-        doubt = s Σ_k p_k (1 − p_k) / E,    beyond = ln Σ_k independent_k / E.
+        doubt = s Σ_k p_k (1 − p_k) / E,    beyond = max(0, ln (Σ_k independent_k / E)).
 
     Where no query is sure of a class, that class may be any other: it does not count below. For the
     scores of a classifier it is from Σ_k p_k² to Σ_k √p_k.
@@ -271,7 +271,9 @@ def number_of(presence: Tensor, independent: Tensor, found: Tally, copies: Tenso
 
 
 def interval_of(ends: Tensor, most: Tensor) -> Tensor:
-    """[t, 2] the whole numbers between ``ends`` [t, 2], rounded outwards; from 1 to ``most`` [t].
+    """[t, 2] the whole numbers between ``ends`` [t, 2], from 1 to ``most`` [t].
+
+    They are rounded outwards, where 0.1 of a class counts as nothing.
 
     >>> interval_of(torch.tensor([[2.96, 4.3], [0.2, 12.0]]), torch.tensor([9, 9])).tolist()
     [[3, 5], [1, 9]]

@@ -120,6 +120,18 @@ def test_lists_are_compared_with_the_classes_that_occur():
     assert 0 < int(found.n_absent) < int(found.n_listed)
 
 
+def test_a_task_that_cannot_be_rehearsed_leaves_the_others_alone():
+    """Of the first, one class alone has several examples."""
+    features, labels = support(n_classes=3, n_of_class=3)
+    unequal = torch.tensor([0, 0, 0, 0, 0, 0, 0, 1, 2])
+    twice = features.expand(2, -1, -1)
+    both = Tasks.from_arrays(twice, torch.stack([unequal, labels]), twice[:, :1])
+    found = rehearse_claims(both, PARAMETERS, lambda tasks, _: answers(tasks, 0.99, every_other), torch.zeros(2, 9))
+    assert found.power[0] == 1
+    assert found.n_items[0] == 0
+    assert found.power[1] < 1
+
+
 def test_the_fewer_examples_a_class_has_the_less_the_rehearsal_counts():
     powers = []
     for n_of_class in (2, 3, 5):
@@ -129,15 +141,17 @@ def test_the_fewer_examples_a_class_has_the_less_the_rehearsal_counts():
     assert powers == sorted(powers, reverse=True)
 
 
+@pytest.mark.parametrize("n_of_class", [2, 4])
+@pytest.mark.parametrize("n_classes", [2, 12])
 @pytest.mark.parametrize("change", ["rows", "classes", "units"])
-def test_order_and_units_change_nothing(change):
-    features, labels = support(spread=2.5)
+def test_order_and_units_change_nothing(change, n_classes, n_of_class):
+    features, labels = support(n_classes=n_classes, n_of_class=n_of_class, spread=2.5)
     expected = Evidence().fit(features, labels).infer(features).rehearsed_
     if change == "rows":
         order = torch.randperm(len(labels), generator=torch.Generator().manual_seed(1))
         features, labels = features[order], labels[order]
     elif change == "classes":
-        labels = (labels * 5) % 12
+        labels = n_classes - 1 - labels
     else:
         features = features * 1024
     found = Evidence().fit(features, labels).infer(features).rehearsed_

@@ -52,9 +52,9 @@ def complete_support(tasks: Tasks) -> Tasks:
     if bool(given.all()):
         return replace(tasks, gaps=gaps)
     numbers = given.sum(1)  # [t, d]
-    if not bool((numbers > 0).any(1).all()):
-        raise InputError("No column has a number in any example; give the examples some features.")
     usable = (numbers > 0).all(0)
+    if not bool(usable.any()):
+        raise InputError("No column has a number in any example; give the examples some features.")
     if not bool(usable.all()):
         tasks = _with_columns(tasks, Columns(usable.nonzero().squeeze(1)))
     return tasks.with_rows(_completed(tasks), tasks.query, gaps=gaps)

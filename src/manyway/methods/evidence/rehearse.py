@@ -1,20 +1,21 @@
 """Rehearse: examples are held out and labelled as a batch, to see whether claims are right here.
 
 How sure answers are rests on a model, and the data of a user may not follow it. His own examples
-can tell. A few batches are rehearsed: one example, or a fifth of them, of every third class is held
-out, and labelled as a batch with the others as the support. The final probabilities p_qk of
-held-out examples are then compared with their classes y_q. The power g that they should have had is
+can tell. Each of six batches has a third of the classes that can spare examples, those used least
+so far, with one example each (or a fifth of them). It is labelled with the others as the support.
+The final probabilities p_qk of held-out examples are then compared with their classes y_q. The
+power g that they should have had is
 
-    g = argmin Σ_q −ln p_{q,y_q}^g / Σ_k p_qk^g  +  (ln g)² / 2σ²,        g ≤ 1.
+    g = argmin Σ_q −ln (p_{q,y_q}^g / Σ_k p_qk^g)  +  (ln g)² / 2σ²,        e^−2.5 ≤ g ≤ 1.
 
 An example whose label is wrong with the probability o (``calibration.wrong_labels``) counts 1 − o.
 
-A held-out example leaves its class with one less, so that the rehearsal errs on the side of
-caution. It is therefore heard only where claims are too high, and as far as n − 1 examples say
-something about n: what is left of the power is g^(1 − 1/n).
+A batch with n − 1 examples per class is harder than one with n. So the rehearsal may lower claims
+and never raises them, and it counts as far as n − 1 examples say something about n: what is left of
+the power is g^(1 − 1/n), with the harmonic mean n of the examples that are rehearsed.
 
-No random number has a part in it, and the order of examples and classes has none: they are drawn in
-the order of their distances from the middle.
+Random numbers have a fixed seed, and are given to classes and examples by their place in the order
+of their distances, so that the order in which they come changes nothing.
 """
 
 from __future__ import annotations
@@ -40,6 +41,7 @@ _MOST_CLASSES = 100
 _MOST_OF_CLASS = 20
 _LOG_POWERS = (-2.5, 0.0, 51)  # the values that are tried: lowest, highest, number
 _FEWEST = 1e-9  # sure answers: a mean over none of them stays finite
+_EQUAL = 1e-9  # distances that differ by less than this part of the largest are equal
 _SURE = 0.9  # answers above this probability are told
 
 
@@ -47,14 +49,21 @@ _SURE = 0.9  # answers above this probability are told
 class Rehearsed:
     """What was seen when examples were held out, one number per task [t] each."""
 
-    n_items: Tensor  # how many examples were held out, over all batches
+    n_items: Tensor  # Σ_q (1 − o_q) of all batches, rounded: how many examples were held out
     right: Tensor  # the part of them that was labelled right
     claimed: Tensor  # the mean probability of their labels
-    n_sure: Tensor  # how many had a label with a probability above 0.9
+    n_sure: Tensor  # the same of those that had a label with a probability above 0.9
     sure_right: Tensor  # the part of these that was labelled right
     n_listed: Tensor  # how many classes were listed as present, over all batches
-    n_absent: Tensor  # how many of these did not occur
+    n_absent: Tensor  # how many of these did not occur, if all labels of examples are right
     power: Tensor  # what final probabilities are raised to
+
+    @staticmethod
+    def nothing(like: Tensor) -> Rehearsed:
+        """That of one task in which nothing could be held out, of the type of ``like``."""
+        zero = like.new_zeros(1)
+        names = [one.name for one in fields(Rehearsed)]
+        return Rehearsed(**(dict.fromkeys(names, zero) | {"power": zero + 1}))
 
     @property
     def told(self) -> dict[str, Tensor]:
@@ -96,7 +105,7 @@ def rehearse_claims(
     Returns
     -------
     Rehearsed or None
-        None where nothing can be held out. One row serves all tasks that share their support.
+        None where classes have one example each. One row serves all tasks that share their support.
     """
     if not can_be_rehearsed(tasks, parameters):
         return None
@@ -106,8 +115,6 @@ def rehearse_claims(
     found = []
     for number in range(n_supports):
         one = _of_support(tasks[number : number + 1], plain, label, 1 - wrong[number])
-        if one is None:
-            return None
         found.append(one)
     names = [one.name for one in fields(Rehearsed)]
     return Rehearsed(**{name: torch.cat([getattr(one, name) for one in found]) for name in names})
@@ -118,7 +125,7 @@ def _of_support(
     parameters: Parameters,
     label: Label,
     trust: Tensor,
-) -> Rehearsed | None:
+) -> Rehearsed:
     """That of one task, whose examples [s] count so much."""
     found = distinct(task, parameters.constants)
     task = found.tasks
@@ -126,11 +133,11 @@ def _of_support(
         trust = trust[found.kept.rows[0]]
     examples = _in_order(task.support[0], task.support_labels[0])
     counts = torch.bincount(examples.labels)
-    mean_count = float(len(counts) / (1 / counts).sum())
-    n_held = max(1, int(mean_count) // _HELD_PART)
+    mean_count = float(len(counts) / (1 / counts.double()).sum())
+    n_held = max(1, round(mean_count) // _HELD_PART)
     n_able = int((counts > n_held).sum())
     if n_able < 2:
-        return None
+        return Rehearsed.nothing(trust)
     rehearsal = rehearse(
         examples.labels.cpu(),
         n_batches=_N_BATCHES,
@@ -162,7 +169,7 @@ def _compared(solution: Solution, held_out: _HeldOut, power: Tensor) -> Rehearse
     right = (labels == held_out.classes) * trust
     sure = (claims > _SURE) * trust
     listed = _Listed.of(solution, held_out.classes)
-    total = trust.sum()
+    total = trust.sum().clamp_min(_FEWEST)
     numbers = {
         "n_items": total.round(),
         "right": right.sum() / total,
@@ -222,14 +229,17 @@ def _in_order(features: Tensor, labels: Tensor) -> _Examples:
     by their distance from its mean. Of many classes, and of many examples of a class, some that are
     evenly spaced in that order are taken.
     """
-    rows = features.double()
+    rows = _in_units(features.double())
     counts = torch.bincount(labels)
     sums = rows.new_zeros(len(counts), rows.shape[1]).index_add_(0, labels, rows)
     means = sums / counts.unsqueeze(-1)
-    from_middle = (means - means.mean(0)).square().sum(-1)
+    middle = means.mean(0)
+    from_middle = (rows - middle).square().sum(-1)
     from_mean = (rows - means[labels]).square().sum(-1)
-    place_of_class = from_middle.argsort(stable=True).argsort()
-    by_distance = from_mean.argsort(stable=True)
+    # Two examples are as far from their mean, and two means from their middle: the second distance decides.
+    spread_of_class = from_mean.new_zeros(len(counts)).index_add_(0, labels, from_mean)
+    place_of_class = _ordered((means - middle).square().sum(-1), spread_of_class).argsort()
+    by_distance = _ordered(from_mean, from_middle)
     order = by_distance[place_of_class[labels[by_distance]].argsort(stable=True)]
     classes = place_of_class[labels[order]]
     sizes = torch.bincount(classes)
@@ -238,6 +248,24 @@ def _in_order(features: Tensor, labels: Tensor) -> _Examples:
     kept = kept_class[classes] & _evenly_spaced(place_in_class, sizes[classes], _MOST_OF_CLASS)
     renumbered = kept_class.cumsum(0) - 1
     return _Examples(rows=order[kept], labels=renumbered[classes[kept]])
+
+
+def _in_units(rows: Tensor) -> Tensor:
+    """[n, d] rows relative to their mean, in units of the spread of each column."""
+    spread = rows.std(0)
+    constant = spread <= _EQUAL * rows.abs().amax(0)
+    return (rows - rows.mean(0)) / spread.masked_fill(constant, torch.inf)
+
+
+def _ordered(first: Tensor, second: Tensor) -> Tensor:
+    """[n] the order by the first of two keys [n], to nine digits, and by the second where it is equal.
+
+    >>> _ordered(torch.tensor([2.0, 1.0, 1.0]), torch.tensor([0.0, 5.0, 4.0])).tolist()
+    [2, 1, 0]
+    """
+    step = _EQUAL * first.amax().clamp_min(torch.finfo(first.dtype).tiny)
+    by_second = second.argsort(stable=True)
+    return by_second[(first[by_second] / step).round().argsort(stable=True)]
 
 
 def _evenly_spaced(places: Tensor, number: int | Tensor, most: int) -> Tensor:
