@@ -817,6 +817,43 @@ def test_ids_of_excel_keep_the_zeros_of_their_format_and_are_no_fractions(tmp_pa
     assert {(row["nr"], row["ok"]) for row in rows} == {("4026", "TRUE")}
 
 
+# Cells that are missing: their rows are labelled by the columns that they have.
+WITH_GAPS = {
+    name: REFUSED.pop(name)
+    for name in (
+        "empty cell",
+        "empty cell after blank lines",
+        "empty cell with semicolons",
+        "blank cell",
+        "nan in a cell",
+        "row of delimiters between others",
+        "empty cell in excel",
+        "parquet with nulls",
+        "parquet with nan",
+        "jsonl with a value missing",
+        "jsonl with nan",
+    )
+}
+
+
+@pytest.mark.parametrize("name", WITH_GAPS)
+def test_rows_that_lack_a_number_are_labelled_and_said(name, tmp_path, monkeypatch, capsys):
+    arguments = make(tmp_path, WITH_GAPS[name])
+    code, _, err = run(arguments, tmp_path, monkeypatch, capsys)
+    assert code == 0, err
+    assert "lack numbers" in err
+
+
+@pytest.mark.parametrize("name", WITH_GAPS)
+def test_other_methods_refuse_rows_that_lack_a_number_in_one_sentence(name, tmp_path, monkeypatch, capsys):
+    arguments = [*make(tmp_path, WITH_GAPS[name]), *QUICK]
+    before = snapshot(tmp_path)
+    code, _, err = run(arguments, tmp_path, monkeypatch, capsys)
+    assert code == 2, err
+    assert len([line for line in err.splitlines() if not line.startswith("note: ")]) == 1, err
+    assert snapshot(tmp_path) == before
+
+
 @pytest.mark.parametrize("name", REFUSED)
 def test_one_sentence_and_no_harm(name, tmp_path, monkeypatch, capsys):
     arguments = make(tmp_path, REFUSED[name])
