@@ -58,8 +58,8 @@ class Counting:
     """
 
     # How far log-odds are believed. With it, and with the size beside the largest group, 2 to 4 % of
-    # the listed classes are absent on four sets of embeddings and six of other kinds that chose
-    # nothing.
+    # the listed classes are absent on four sets of embeddings (validation classes) and six of other
+    # kinds, on which it was chosen.
     presence_believed: float = 0.8
     # For the scores of a classifier, the size beside the largest group: a logistic regression on
     # one half of the classes of 15 classifiers.
