@@ -105,7 +105,8 @@ def places_in_class(labels: Tensor, order: Tensor) -> Tensor:
     by_order = order.argsort()
     by_class = by_order[labels[by_order].argsort(stable=True)]
     place = torch.empty_like(labels)
-    place[by_class] = torch.arange(len(labels)) - first_of_class[labels[by_class]]
+    every = torch.arange(len(labels), device=labels.device)
+    place[by_class] = every - first_of_class[labels[by_class]]
     return place
 
 

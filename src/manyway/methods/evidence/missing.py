@@ -72,11 +72,6 @@ class WithGaps(Distances):
         own = torch.eye(len(plain.biases), dtype=plain.biases.dtype, device=plain.biases.device)
         return Linear(torch.cat([plain.weights, own]), plain.biases)
 
-    def totals(self, sums: Tensor, masses: Tensor) -> Tensor:
-        tiny = torch.finfo(masses.dtype).tiny
-        masses = masses.clamp_min(tiny).unsqueeze(-1)
-        return self.of(sums / masses) * masses
-
     def updated(self, classes: Tensor, sums: Tensor, masses: Tensor, weights: Tensor) -> Updated:
         plain = super().updated(classes, self.coordinates(sums), masses, weights)
         parts = {one.name: getattr(plain, one.name) for one in fields(plain)}

@@ -28,7 +28,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from manyway.core import Solution, Tasks, rehearse
+from manyway.core import Solution, Tasks, places_in_class, rehearse
 from manyway.methods.calibration.scaling import QUERY_DEPENDENT
 from manyway.methods.evidence.copies import distinct
 from manyway.methods.evidence.schedule import Parameters
@@ -243,7 +243,7 @@ def _in_order(features: Tensor, labels: Tensor) -> _Examples:
     order = by_distance[place_of_class[labels[by_distance]].argsort(stable=True)]
     classes = place_of_class[labels[order]]
     sizes = torch.bincount(classes)
-    place_in_class = torch.arange(len(order), device=order.device) - (sizes.cumsum(0) - sizes)[classes]
+    place_in_class = places_in_class(classes, torch.arange(len(order), device=order.device))
     kept_class = _evenly_spaced(torch.arange(len(sizes), device=order.device), len(sizes), _MOST_CLASSES)
     kept = kept_class[classes] & _evenly_spaced(place_in_class, sizes[classes], _MOST_OF_CLASS)
     renumbered = kept_class.cumsum(0) - 1
