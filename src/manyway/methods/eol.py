@@ -72,7 +72,10 @@ def eol(
     """
     if not 0 < proportion < 1:
         raise InputError(f"eol: proportion is {proportion!r}; it must be between 0 and 1.")
-    tasks = transform(tasks, scale)
+    dtype = tasks.dtype
+    # Training leaves points at which classes are equal: differences between them grow about
+    # 10⁵-fold, so that in single precision rounding would decide.
+    tasks = transform(tasks.to(dtype=torch.float64), scale)
     query = tasks.query
     labels = tasks.support_labels
     sums, counts = class_sums(tasks)
@@ -106,7 +109,13 @@ def eol(
     found, outlier = log_probabilities(torch.cat([centres, weights[..., -2:]], -1))
     answer = found[:, n_support:].softmax(-1)
     unknown = outlier[:, n_support:].exp()
-    return Solution(answer, max_iter, False, lambda: centres, unknown=unknown)
+    return Solution(
+        answer.to(dtype),
+        max_iter,
+        False,
+        lambda: centres.to(dtype),
+        unknown=unknown.to(dtype),
+    )
 
 
 def _log_probabilities(
