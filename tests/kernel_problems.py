@@ -19,6 +19,7 @@ QUESTIONS = (
     "manyway.core.ops.fused",
     "manyway.core.transforms.fused",
     "manyway.methods.calibration.left_out.fused",
+    "manyway.methods.calibration.log_sums.fused",
     "manyway.methods.calibration.metric.fused",
     "manyway.methods.evidence.dense.fused",
     "manyway.methods.gradient.information.halves_fused",

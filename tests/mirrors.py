@@ -20,6 +20,7 @@ TOGETHER: dict[str, tuple[str, ...]] = {
         "core.kernels.subset",
         "core.random",
         "methods.calibration.left_out_kernel",
+        "methods.calibration.log_sums_kernel",
         "methods.calibration.root_kernel",
         "methods.evidence.kernel",
         "methods.gradient.kernel",

@@ -21,8 +21,9 @@ from manyway.core.kernels import halves, launch, rows, subset
 from manyway.core.ops import class_sums, prototypes
 from manyway.core.tasks import mapped
 from manyway.core.transforms import transform, unit
-from manyway.methods.calibration import left_out_kernel, metric
+from manyway.methods.calibration import left_out_kernel, log_sums_kernel, metric
 from manyway.methods.calibration.left_out import LeftOut
+from manyway.methods.calibration.log_sums import log_sums
 from manyway.methods.calibration.metric import Inner
 from manyway.methods.calibration.root_kernel import inverse_root
 from manyway.methods.evidence import kernel as search_kernel
@@ -235,6 +236,49 @@ def test_left_out_samples_are_left_to_the_plain_code_where_the_kernel_cannot_hel
     monkeypatch.setattr(left_out_kernel, "fit", refuse)
     for found, truth in zip(given.classified(inner), expected, strict=True):
         assert torch.equal(found, truth)
+
+
+# Logarithms of sums of likelihoods: a tile of 2,048 distances, at most 2,048 classes.
+
+
+def distances_and_precisions(n_rows: int, n_classes: int, n_precisions: int = 3) -> list[torch.Tensor]:
+    distances = normal(2, n_rows, n_classes).square()
+    distances[0, 0] = torch.inf  # no class counts
+    distances[1, 0, 0] = torch.inf
+    return [distances, 30 * normal(n_precisions, 2, seed=1).square()]
+
+
+@pytest.mark.parametrize(
+    ("n_rows", "n_classes"),
+    [
+        *((n_rows, 3) for n_rows in (1, 2, 63, 64, 65, 127, 128, 129)),
+        *((5, n_classes) for n_classes in (1, 2, 15, 16, 17, 2047, 2048)),
+    ],
+)
+def test_sums_of_likelihoods_at_the_edges_of_their_tiles(n_rows, n_classes, monkeypatch):
+    given = distances_and_precisions(n_rows, n_classes)
+    expected = log_sums(*(one.double() for one in given))
+    fuse_everything(monkeypatch)
+    close(log_sums(*(one.to(DEVICE) for one in given)), expected.float())
+
+
+@pytest.mark.parametrize("n_precisions", [1, 13])
+def test_sums_of_likelihoods_in_any_order_in_memory(n_precisions, monkeypatch):
+    fuse_everything(monkeypatch)
+    distances, precisions = (one.to(DEVICE) for one in distances_and_precisions(6, 5, n_precisions))
+    expected = log_sums(distances, precisions)
+    for kind in ("transposed", "strided", "behind others"):
+        found = log_sums(dict(views(distances))[kind], dict(views(precisions))[kind])
+        assert torch.equal(found, expected)
+
+
+@pytest.mark.parametrize(("n_classes", "dtype"), [(3, torch.float64), (2049, torch.float32)])
+def test_sums_of_likelihoods_are_left_to_the_plain_code_where_the_kernel_cannot_help(n_classes, dtype, monkeypatch):
+    given = [one.to(dtype) for one in distances_and_precisions(2, n_classes)]
+    expected = log_sums(*given)
+    fuse_everything(monkeypatch)
+    monkeypatch.setattr(log_sums_kernel, "log_sums", refuse)
+    assert torch.equal(log_sums(*given), expected)
 
 
 # Inverse factors: parts of 64 rows, from 16 on in powers of two.

@@ -25,6 +25,7 @@ PUBLIC = {"evidence", "evidence_from_likelihood"}
 SIZES_OF_KERNELS = {
     "methods.evidence.kernel": {"MAX_CLASSES", "MAX_PAIRS", "_TILE", "_LEAST_WIDTH", "_BLOCK", "_MOST_WARPS", "_WARP"},
     "methods.calibration.left_out_kernel": {"MAX_CLASSES", "_TILE", "_LEAST_WIDTH", "_WARPS"},
+    "methods.calibration.log_sums_kernel": {"MAX_CLASSES", "_TILE", "_LEAST_WIDTH", "_WARPS"},
     "methods.calibration.root_kernel": {"_LEAST_SIZE", "_PART"},
     "methods.calibration.metric": {"_MANY_CLASSES", "_PANEL"},
     "methods.calibration.calibration": {"_BLOCK_NUMBERS", "_ARRAYS_OF_DISTANCES", "_ARRAYS_OF_METRIC"},

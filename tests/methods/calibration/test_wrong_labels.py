@@ -82,7 +82,8 @@ def test_an_example_of_almost_no_weight_is_as_good_as_absent(n_features):
     weights = torch.where(others, 1.0, 1e-6)[None].double()
     constants = Constants()
     samples = left_out_samples(tasks.support_labels, _moments(tasks).counts)
-    weighted = calibrated(tasks, _moments(tasks, weights), samples, constants, weights=weights)
+    moments = _moments(tasks, weights)
+    weighted = calibrated(tasks, moments, samples, constants=constants, weights=weights).best
     expected = calibrate(without, constants)
     assert weighted.shrinkage.tolist() == expected.shrinkage.tolist()
     close = {"rtol": 1e-3, "atol": 1e-3}

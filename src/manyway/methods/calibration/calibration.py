@@ -53,7 +53,11 @@ from manyway.methods.calibration.metric import (
     differences,
     metrics_of,
 )
-from manyway.methods.calibration.wrong_labels import JudgedLabels, judge_labels
+from manyway.methods.calibration.wrong_labels import (
+    JudgedLabels,
+    judge_labels,
+    learn_error_rates,
+)
 
 _MOST_FOR_METRIC = 256  # of the left-out samples, evenly spaced, to choose among metrics
 # Tasks are calibrated in blocks of about this many numbers.
@@ -167,6 +171,24 @@ class Calibration:
             metric=None,
             **{name: getattr(self, name)[which] for name in _tensors()},
         )
+
+    def rows(self, which: Tensor) -> Calibration:
+        """That of some tasks [m], with their metrics."""
+        metric = None
+        if self.metric is not None:
+            metric = self.metric.rows(which)
+        tensors = {name: getattr(self, name)[which] for name in _tensors()}
+        return replace(self, metric=metric, **tensors)
+
+    def with_rows(self, which: Tensor, others: Calibration) -> Calibration:
+        """With the calibrations ``others`` of some tasks [m] in the place of these."""
+        metric = None
+        if self.metric is not None and others.metric is not None:
+            metric = self.metric.with_rows(which, others.metric)
+        tensors = {}
+        for name in _tensors():
+            tensors[name] = getattr(self, name).index_copy(0, which, getattr(others, name))
+        return replace(self, metric=metric, **tensors)
 
     def shrunk(self, constants: Constants) -> Calibration:
         """Prototypes as far as they can be trusted.
@@ -395,23 +417,23 @@ def _calibrated_block(tasks: Tasks, constants: Constants, asked: _Asked) -> Cali
     moments = _moments(tasks)
     samples = left_out_samples(tasks.support_labels, moments.counts)
     calibrated_with = partial(
-        calibrated,
-        tasks,
-        samples=samples,
-        constants=constants,
-        precision=asked.precision,
-        metric=asked.metric,
+        calibrated, constants=constants, precision=asked.precision, metric=asked.metric
     )
-    found = calibrated_with(moments)
+    found = calibrated_with(tasks, moments, samples)
     can_judge = tasks.n_support > tasks.n_classes > 1
     if not (asked.doubt_labels and asked.precision is None and can_judge):
-        return found
-    plain = calibrated_with(moments, metric=False)
-    judged = judge_labels([plain, found], tasks, samples, constants)
-    # Nothing is in doubt, most often; known to wait for a GPU once.
-    if bool((judged.weights < 1).any()):
-        found = calibrated_with(_moments(tasks, judged.weights), weights=judged.weights)
-    return replace(found, wrong=judged.wrong, looks_like=judged.looks_like)
+        return found.best
+    error_rates = learn_error_rates(found, tasks, samples, constants)
+    doubtful = error_rates.some_wrong.nonzero().squeeze(1)
+    if not len(doubtful):  # most often
+        return found.best
+    some = tasks[doubtful]
+    both = [one.rows(doubtful) for one in found]
+    judged = judge_labels(both, some, error_rates[doubtful])
+    weighted = _moments(some, judged.weights)
+    again = calibrated_with(some, weighted, samples[doubtful], weights=judged.weights).best
+    again = replace(again, wrong=judged.wrong, looks_like=judged.looks_like)
+    return found.best.with_rows(doubtful, again)
 
 
 class _Moments(NamedTuple):
@@ -461,16 +483,24 @@ def _numbers_per_task(tasks: Tasks, metric: bool) -> int:
     return total
 
 
+class Calibrations(NamedTuple):
+    """Those of the same tasks in two metrics."""
+
+    plain: Calibration  # plain distances
+    best: Calibration  # in the best metric; plain where none is learned
+
+
 def calibrated(
     tasks: Tasks,
     moments: _Moments,
     samples: Tensor,
+    *,
     constants: Constants,
     precision: float | None = None,
     metric: bool = True,
     weights: Tensor | None = None,
-) -> Calibration:
-    """The calibration of tasks with these moments.
+) -> Calibrations:
+    """The calibrations of tasks with these moments.
 
     ``samples`` [t, n] are left out in turn. ``weights`` [t, s] of all samples; None: all are 1.
     """
@@ -490,16 +520,44 @@ def calibrated(
         plain = replace(plain, precision=given)
     # With one sample per class none can be left out.
     if tasks.n_support == tasks.n_classes or not (metric or given is None):
-        return plain
+        return Calibrations(plain=plain, best=plain)
     labels = tasks.support_labels.gather(1, samples)
     left_out = LeftOut.of(
         labels, counts, spreads.scatter, usual, plain.weights.gather(1, samples)
     )
-    left_out = replace(left_out, given=given)
-    residuals = differences(tasks, samples, prototypes, labels)
-    with _rounding(residuals):
-        inner = Inner.of(residuals, plain.offsets, labels)
-    every = ceil(residuals.shape[1] / _MOST_FOR_METRIC)
+    rows = LeftOutRows(
+        samples=samples,
+        labels=labels,
+        residuals=differences(tasks, samples, prototypes, labels),
+    )
+    return _by_leaving_out(
+        plain,
+        tasks,
+        rows=rows,
+        left_out=replace(left_out, given=given),
+        constants=constants,
+        metric=metric,
+        weights=weights,
+    )
+
+
+def _by_leaving_out(
+    plain: Calibration,
+    tasks: Tasks,
+    *,
+    rows: LeftOutRows,
+    left_out: LeftOut,
+    constants: Constants,
+    metric: bool,
+    weights: Tensor | None,
+) -> Calibrations:
+    """With the precision, and the metric if one is asked for, that samples with ``rows`` choose.
+
+    ``weights`` as in ``calibrated``.
+    """
+    with _rounding(rows.residuals):
+        inner = Inner.of(rows.residuals, plain.offsets, rows.labels)
+    every = ceil(rows.residuals.shape[1] / _MOST_FOR_METRIC)
     some = inner
     if metric:
         some = inner.some(every)  # a copy, because classifying may overwrite the others
@@ -511,9 +569,8 @@ def calibrated(
         losses=answers.losses,
     )
     if not metric:
-        return plain
-    rows = LeftOutRows(samples=samples, labels=labels, residuals=residuals)
-    return _with_metric(
+        return Calibrations(plain=plain, best=plain)
+    best = _with_metric(
         plain,
         tasks,
         rows=rows.some(every),
@@ -522,6 +579,7 @@ def calibrated(
         constants=constants,
         weights=weights,
     )
+    return Calibrations(plain=plain, best=best)
 
 
 def _plain(

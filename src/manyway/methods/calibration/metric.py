@@ -11,7 +11,7 @@ distances; they differ in cost and memory.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar, NamedTuple
 
@@ -192,15 +192,26 @@ class Metric:
     @staticmethod
     def joined(metrics: Sequence[Metric]) -> Metric:
         """Those of consecutive tasks."""
-        first = metrics[0]
         if len(metrics) == 1:
-            return first
-        parts = [vars(one.whitening) for one in metrics]
-        joined: dict[str, Any] = {}
-        for name in first.whitening.tensors:
-            joined[name] = torch.cat([part[name] for part in parts])
-        whitening = replace(first.whitening, **joined)
-        return Metric(whitening, torch.cat([one.stretch for one in metrics]))
+            return metrics[0]
+        return metrics[0]._changed(lambda *parts: torch.cat(parts), *metrics[1:])
+
+    def rows(self, which: Tensor) -> Metric:
+        """Those of some tasks [m]."""
+        return self._changed(lambda one: one[which])
+
+    def with_rows(self, which: Tensor, others: Metric) -> Metric:
+        """With the metrics ``others`` of some tasks [m] in the place of these."""
+        return self._changed(lambda mine, theirs: mine.index_copy(0, which, theirs), others)
+
+    def _changed(self, change: Callable[..., Tensor], *others: Metric) -> Metric:
+        """With other tensors, which ``change`` makes of these and of the same ones of others."""
+        changed: dict[str, Any] = {}
+        for name in self.whitening.tensors:
+            parts = [getattr(one.whitening, name) for one in (self, *others)]
+            changed[name] = change(*parts)
+        stretch = change(self.stretch, *(one.stretch for one in others))
+        return Metric(replace(self.whitening, **changed), stretch)
 
 
 def metrics_of(contrasts: Contrasts, weight: Tensor) -> Scatter | Gram:

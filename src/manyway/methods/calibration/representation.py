@@ -43,7 +43,6 @@ experiments", Statistical Applications in Genetics and Molecular Biology, 2004.
 from __future__ import annotations
 
 from dataclasses import dataclass, fields, replace
-from math import exp
 
 import torch
 from torch import Tensor
@@ -51,6 +50,7 @@ from torch import Tensor
 from manyway.core import Tasks, class_sums, one_hot
 from manyway.methods.calibration.constants import Constants
 from manyway.methods.calibration.distances import squared_distances
+from manyway.methods.calibration.log_sums import log_sums
 from manyway.methods.calibration.metric import rows_of
 
 _MOST_ROWS = 512  # evenly spaced examples that show how columns are distributed
@@ -283,37 +283,37 @@ def _middle_and_scales(rows: Tensor, classes: _Classes) -> _Scales:
     occupied = (classes.counts > 0).to(rows)
     of_class = occupied
     within = (rows - rows_of(classes.means, classes.labels)) * classes.counted.unsqueeze(-1)
+    inside = within.square().sum(1, keepdim=True)
     for _ in range(_ROUNDS):
         share = (of_class / of_class.sum(-1, keepdim=True)).unsqueeze(-1)
         middle = (share * classes.means).sum(1, keepdim=True)
-        scales = _scales(rows, within, middle, of_class, classes)
+        scales = _scales(rows, inside, middle, of_class, classes)
         squares = ((classes.means - middle) * scales.weights(1.0)).square().sum(-1)
         typical = squares.where(occupied > 0, torch.nan).nanquantile(0.5, dim=-1, keepdim=True)
         of_class = occupied / (1 + squares / typical.clamp_min(torch.finfo(rows.dtype).tiny))
     return scales
 
 
-def _scales(rows: Tensor, within: Tensor, middle: Tensor, of_class: Tensor, classes: _Classes) -> _Scales:
+def _scales(rows: Tensor, inside: Tensor, middle: Tensor, of_class: Tensor, classes: _Classes) -> _Scales:
     """The scales around a middle [t, 1, d].
 
-    ``within`` [t, s, d] are the rows relative to the means of their classes, which have the weights ``of_class``
-    [t, k].
+    ``inside`` [t, 1, d] are the variances within classes, in any unit: their ratios to others count relative to the
+    mean ratio. Classes have the weights ``of_class`` [t, k].
     """
-    rows = rows - middle
+    squares = (rows - middle).square()
     freedom = classes.freedom
     weights = (of_class / classes.counts.clamp_min(1)).gather(1, classes.labels) * classes.counted
     shares = (weights / weights.sum(-1, keepdim=True)).unsqueeze(1)
-    overall = shares @ rows.square()
-    inside = within.square().sum(1, keepdim=True)  # in any unit: ratios count relative to their mean
+    overall = shares @ squares
     varies = _varying(overall, middle)
     both = varies & (inside > _CONSTANT * overall)
-    tiny = torch.finfo(rows.dtype).tiny
+    tiny = torch.finfo(squares.dtype).tiny
     logs = overall.clamp_min(tiny).log()
     ratios = (inside.clamp_min(tiny).log() - logs) * both
     number = both.sum(-1, keepdim=True)
     mean_ratio = ratios.sum(-1, keepdim=True) / number.clamp_min(1)
     mean_log = (logs * varies).sum(-1, keepdim=True) / varies.sum(-1, keepdim=True).clamp_min(1)
-    kurtosis = shares @ rows.square().square() / overall.square().clamp_min(tiny)
+    kurtosis = shares @ squares.square() / overall.square().clamp_min(tiny)
     by_chance = _by_chance(_freedom(weights)) * ((kurtosis - 1) / 2).clamp_min(1)
     believed = _reliability(logs, varies, by_chance)
     of_within = _by_chance(freedom.clamp_min(1))
@@ -363,13 +363,11 @@ def _held_out_loss(placed: Tensor, classes: _Classes) -> Tensor:
     own = distances.gather(-1, classes.labels.unsqueeze(-1)).squeeze(-1)
     usable = (1 - classes.counted) * (classes.counts.gather(1, classes.labels) > 0)
     typical = (own * usable).sum(-1) / usable.sum(-1).clamp_min(1)
-    best = torch.full_like(typical, torch.inf)
-    for log_precision in torch.linspace(*_LOG_PRECISIONS).tolist():
-        precision = (exp(log_precision) / typical.clamp_min(tiny)).view(-1, 1, 1)
-        scores = (distances * (-0.5 * precision)).masked_fill(absent, -torch.inf)
-        entropy = scores.logsumexp(-1) + 0.5 * precision.squeeze(-1) * own
-        best = torch.minimum(best, (entropy * usable).sum(-1))
-    return best
+    factors = torch.linspace(*_LOG_PRECISIONS, dtype=own.dtype, device=own.device).exp()
+    precisions = factors.unsqueeze(-1) / typical.clamp_min(tiny)
+    entropies = log_sums(distances.masked_fill_(absent, torch.inf), precisions)
+    entropies += 0.5 * precisions.unsqueeze(-1) * own
+    return (entropies * usable).sum(-1).amin(0)
 
 
 def _reliability(logs: Tensor, which: Tensor, by_chance: Tensor) -> Tensor:

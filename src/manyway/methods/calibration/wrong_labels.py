@@ -10,8 +10,11 @@ the probability
 Usually no label is wrong: ε = 0 with the probability 1 − ``wrong_labels``, and otherwise ln ε is
 uniform. Wrong labels make distances seem to mean less than they do, and can choose a metric in
 which none is suspicious. So the precision τ, and whether distances are plain or in the metric, are
-judged with ε. o_i is the mean over all of them, weighted by the probability of the labels that were
-given.
+judged with ε, by the examples that are left out in turn (``ErrorRates``). o_i is the mean over all
+of them, weighted by the probability of the labels that were given.
+
+Where ε = 0 is more probable than not, no o_i can be above ½: no label is in doubt, and none is
+judged.
 
 An example that is more probably wrong than right counts 2 (1 − o_i) instead of 1: in the mean and
 the scatter of its class, and where examples are left out to find the metric and τ. All others count
@@ -25,6 +28,7 @@ were suspects, and up to 2 points were lost.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from math import log
 from typing import NamedTuple, Protocol
 
@@ -34,6 +38,7 @@ from torch import Tensor
 from manyway.core import Tasks, count_labels
 from manyway.methods.calibration.constants import Constants
 from manyway.methods.calibration.left_out import LeftOut
+from manyway.methods.calibration.log_sums import log_sums
 
 # Lowest, highest, number: ln of ε, and ln of τ relative to the one of a calibration in which all
 # labels are right, which is too low where some are wrong.
@@ -86,21 +91,32 @@ class _Looks(NamedTuple):
     likeliest: Tensor  # [t, n] the nearest of the others
     judged: Tensor  # [t, n] 1 where the class has two others that can judge, else 0
 
-    def some(self, which: Tensor) -> _Looks:
-        """Those of some examples [t, m]."""
-        every = which.expand(len(self.own), -1, -1)
-        return _Looks(
-            own=self.own.gather(-1, every),
-            other=self.other.gather(-1, every),
-            likeliest=self.likeliest.gather(-1, which),
-            judged=self.judged.gather(-1, which),
-        )
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class ErrorRates:
+    """How probable each rate ε of wrong labels is, with each metric and precision."""
+
+    posterior: Tensor  # [r, p, t] of ε = 0, and of each of ``_rates``
+
+    @property
+    def some_wrong(self) -> Tensor:
+        """[t] whether it is more probable that some labels are wrong than that none is."""
+        return self.posterior[0].sum(0) < 0.5
+
+    def __getitem__(self, rows: Tensor) -> ErrorRates:
+        """Those of some tasks."""
+        return ErrorRates(posterior=self.posterior[..., rows])
 
 
-def judge_labels(
+def _rates() -> list[float]:
+    rates: list[float] = torch.linspace(*_LOG_RATES).exp().tolist()
+    return rates
+
+
+def learn_error_rates(
     calibrations: Sequence[Measured], tasks: Tasks, samples: Tensor, constants: Constants
-) -> JudgedLabels:
-    """How probably each label is wrong.
+) -> ErrorRates:
+    """How probable it is that labels are wrong.
 
     Parameters
     ----------
@@ -109,30 +125,71 @@ def judge_labels(
     tasks : Tasks
         With two classes or more.
     samples : Tensor of shape [t, n]
-        The examples that tell ε and τ.
+        The examples that tell it.
     constants : Constants
+
+    Returns
+    -------
+    ErrorRates
+    """
+    looks = _joined([_looks(one, tasks, samples) for one in calibrations])
+    n_others = tasks.n_classes - 1
+    prior = constants.wrong_labels
+    rates = _rates()
+    none_wrong = looks.own * looks.judged
+    fits = [none_wrong.sum(-1, dtype=torch.float64) + log(1 - prior)]
+    for rate in rates:
+        as_wrong = looks.other + log(rate / n_others)
+        seen = torch.logaddexp(looks.own + log(1 - rate), as_wrong) * looks.judged
+        fits.append(seen.sum(-1, dtype=torch.float64) + log(prior / len(rates)))
+    stacked = torch.stack(fits)
+    return ErrorRates(posterior=stacked.flatten(0, 1).softmax(0).view_as(stacked).to(looks.own))
+
+
+def judge_labels(
+    calibrations: Sequence[Measured], tasks: Tasks, error_rates: ErrorRates
+) -> JudgedLabels:
+    """How probably each label is wrong.
+
+    Parameters
+    ----------
+    calibrations, tasks
+        As in ``learn_error_rates``.
+    error_rates : ErrorRates
 
     Returns
     -------
     JudgedLabels
     """
-    looks = _joined([_looks(one, tasks) for one in calibrations])
-    rates = torch.linspace(*_LOG_RATES).exp().tolist()
-    n_others = tasks.n_classes - 1
-    posterior = _posterior(looks.some(samples), rates, n_others, constants.wrong_labels)
+    every = torch.arange(tasks.n_support, device=tasks.device)
+    size = max(1, _MOST_NUMBERS // (tasks.n_tasks * tasks.n_classes))
+    wrong = []
+    looks_like = []
+    for some in torch.split(every, size):
+        samples = some.expand(tasks.n_tasks, -1)
+        looks = _joined([_looks(one, tasks, samples) for one in calibrations])
+        wrong.append(_wrong(looks, error_rates, tasks.n_classes - 1))
+        looks_like.append(looks.likeliest)
+    return _weighted(tasks, torch.cat(wrong, 1), torch.cat(looks_like, 1))
+
+
+def _wrong(looks: _Looks, error_rates: ErrorRates, n_others: int) -> Tensor:
+    """[t, n] o; 0 where nobody can judge."""
     wrong = torch.zeros_like(looks.judged)
-    for rate, of_rate in zip(rates, posterior[1:], strict=True):
+    for rate, probability in zip(_rates(), error_rates.posterior[1:], strict=True):
         as_wrong = looks.other + log(rate / n_others)
         seen = torch.logaddexp(looks.own + log(1 - rate), as_wrong)
-        wrong += ((as_wrong - seen).exp() * of_rate.unsqueeze(-1)).sum(0)
-    wrong = (wrong * looks.judged).clamp_max(1)
+        wrong += ((as_wrong - seen).exp() * probability.unsqueeze(-1)).sum(0)
+    return (wrong * looks.judged).clamp_max(1)
+
+
+def _weighted(tasks: Tasks, wrong: Tensor, looks_like: Tensor) -> JudgedLabels:
+    """Judged labels, from o [t, s] and the class that each example looks like [t, s]."""
     labels = tasks.support_labels
     weights = (2 * (1 - wrong)).clamp(_LEAST_WEIGHT, 1)
     totals = count_labels(labels, tasks.n_classes, weights).clamp_max(1)
     return JudgedLabels(
-        wrong=wrong,
-        looks_like=looks.likeliest,
-        weights=weights / totals.gather(1, labels),
+        wrong=wrong, looks_like=looks_like, weights=weights / totals.gather(1, labels)
     )
 
 
@@ -144,52 +201,25 @@ def _joined(looks: Sequence[_Looks]) -> _Looks:
     )
 
 
-def _posterior(looks: _Looks, rates: list[float], n_others: int, prior: float) -> Tensor:
-    """[r, p, t] the probability of ε = 0 and each rate, and of each metric and precision."""
-    none = looks.own * looks.judged
-    fits = [none.sum(-1, dtype=torch.float64) + log(1 - prior)]
-    for rate in rates:
-        as_wrong = looks.other + log(rate / n_others)
-        seen = torch.logaddexp(looks.own + log(1 - rate), as_wrong) * looks.judged
-        fits.append(seen.sum(-1, dtype=torch.float64) + log(prior / len(rates)))
-    stacked = torch.stack(fits)
-    return stacked.flatten(0, 1).softmax(0).view_as(stacked).to(looks.own)
-
-
-def _looks(calibration: Measured, tasks: Tasks) -> _Looks:
-    """What all examples look like."""
-    every = torch.arange(tasks.n_support, device=tasks.device)
-    size = max(1, _MOST_NUMBERS // (tasks.n_tasks * tasks.n_classes))
-    parts = []
-    for some in torch.split(every, size):
-        which = some.expand(tasks.n_tasks, -1)
-        labels = tasks.support_labels.gather(1, which)
-        left_out = LeftOut.of(
-            labels, calibration.counts, calibration.scatter, calibration.precision
-        )
-        placed = calibration.place(tasks.some_support(which))
-        distances = left_out.distances(placed, calibration.offsets, calibration.in_metric)
-        parts.append(_looks_of(distances, labels, left_out.own_counts, calibration.precision))
-    return _Looks(*(torch.cat(one, -1) for one in zip(*parts, strict=True)))
-
-
-def _looks_of(distances: Tensor, labels: Tensor, counts: Tensor, precision: Tensor) -> _Looks:
-    """From distances [t, n, k] of examples with labels [t, n] in classes of so many [t, n]."""
+def _looks(calibration: Measured, tasks: Tasks, samples: Tensor) -> _Looks:
+    """What some examples [t, n] look like."""
+    labels = tasks.support_labels.gather(1, samples)
+    left_out = LeftOut.of(
+        labels, calibration.counts, calibration.scatter, calibration.precision
+    )
+    placed = calibration.place(tasks.some_support(samples))
+    distances = left_out.distances(placed, calibration.offsets, calibration.in_metric)
     own_class = labels.unsqueeze(-1)
     own = distances.gather(-1, own_class).squeeze(-1)
-    others = distances.scatter(-1, own_class, torch.inf)
-    logs_own = []
-    logs_other = []
-    for factor in torch.linspace(*_LOG_PRECISIONS).exp().tolist():
-        steepness = -0.5 * factor * precision
-        of_own = own * steepness.unsqueeze(-1)
-        of_others = (others * steepness.view(-1, 1, 1)).logsumexp(-1)
-        total = torch.logaddexp(of_own, of_others)
-        logs_own.append(of_own - total)
-        logs_other.append(of_others - total)
+    others = distances.scatter_(-1, own_class, torch.inf)
+    factors = torch.linspace(*_LOG_PRECISIONS, dtype=own.dtype, device=own.device).exp()
+    precisions = factors.unsqueeze(-1) * calibration.precision
+    of_own = own * (-0.5 * precisions).unsqueeze(-1)
+    of_others = log_sums(others, precisions)
+    total = torch.logaddexp(of_own, of_others)
     return _Looks(
-        own=torch.stack(logs_own),
-        other=torch.stack(logs_other),
+        own=of_own - total,
+        other=of_others - total,
         likeliest=others.argmin(-1),
-        judged=(counts > 2).to(distances),
+        judged=(left_out.own_counts > 2).to(own),
     )

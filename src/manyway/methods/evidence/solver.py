@@ -28,7 +28,7 @@ label next. Scores of a classifier have a method of their own (`manyway.methods.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, Literal
@@ -78,6 +78,7 @@ from manyway.methods.scores.search import Limits
 from manyway.methods.scores.solver import Options, label_scores
 
 _AXES = 3  # task, query, class
+_MOST_MOVED = 1 << 28  # numbers of the metrics of tasks whose queries are moved at once
 
 
 def evidence(
@@ -261,14 +262,21 @@ def label(
     if notable is None:
         return alone
     whole = _filled(tasks, batch)
-    rows = notable.rows
-    if len(rows) == len(alone.n_iter):
-        moved = _moved_back(tasks, whole, batch, prepared, notable.residual)
-        return answer(moved, with_objective=with_objective)
-    some = replace(batch, representation=select_rows(batch.representation, rows))
-    few = select_rows(prepared, rows)
-    moved = _moved_back(tasks[rows], whole[rows], some, few, notable.residual)
-    return replaced(alone, rows, answer(moved, with_objective=with_objective))
+    for some in notable.parts(_MOST_MOVED // tasks.n_features**2):
+        rows = some.rows
+        learned = select_rows(prepared, rows)
+        if learned is None:  # once for all answers that follow; metrics take much memory
+            learned = learn_before(tasks[rows], parameters)
+        moved = _moved_back(
+            tasks[rows],
+            whole[rows],
+            replace(batch, representation=select_rows(batch.representation, rows)),
+            learned,
+            some.residual,
+        )
+        found = answer(moved, with_objective=with_objective)
+        alone = found if len(rows) == len(alone.n_iter) else replaced(alone, rows, found)
+    return alone
 
 
 def answer(batch: CalibratedBatch, *, with_objective: bool = False) -> Solution:
@@ -304,6 +312,13 @@ class _Notable:
 
     rows: Tensor  # [m]
     residual: Tensor  # [m] r of the first answer; see ``adapt``
+
+    def parts(self, most: int) -> Iterator[_Notable]:
+        """At most so many of them at a time, and one at least."""
+        size = max(1, most)
+        for first in range(0, len(self.rows), size):
+            some = slice(first, first + size)
+            yield _Notable(rows=self.rows[some], residual=self.residual[some])
 
 
 def _notable(tasks: Tasks, batch: CalibratedBatch) -> _Notable | None:
