@@ -17,6 +17,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import NamedTuple
 
+from benchmarks.figures import first_table, value_of
 from manyway.errors import InputError
 from manyway.files import atomic_write
 from manyway.plots.style import METHOD_STYLES, SETTINGS
@@ -32,7 +33,6 @@ SHOWN = {
     "Evidence": ("manyway", "evidence"),
 }
 SETS = {"CUB, ResNet-18": "birds", "CLINC150": "questions", "letters": "letters"}
-_CELL = re.compile(r"(\d+\.\d) ± (\d+\.\d)")
 
 
 class Accuracy(NamedTuple):
@@ -54,10 +54,7 @@ def read_figures(page: str) -> Figures:
     Accuracy(mean=96.3, half=1.6)
     """
     found = re.search(rf"<!--table:{re.escape(TABLE)}-->(.*?)<!--end-->", page, re.DOTALL)
-    lines = [
-        line for line in (found.group(1) if found else "").splitlines() if line.startswith("|")
-    ]
-    cells = [[cell.strip() for cell in line.strip("|").split("|")] for line in lines]
+    cells = first_table(found.group(1)) if found else []
     rows = {row[0]: row for row in cells}
     if not cells or not {*SHOWN} <= {*rows} or not {*SETS} <= {*cells[0]}:
         raise InputError(
@@ -71,10 +68,10 @@ def read_figures(page: str) -> Figures:
 
 
 def _accuracy(cell: str) -> Accuracy:
-    numbers = _CELL.search(cell)
-    if numbers is None:
+    value = value_of(cell)
+    if value is None or value.half is None:
         raise InputError(f"The cell {cell!r} holds no accuracy with its interval.")
-    return Accuracy(float(numbers.group(1)), float(numbers.group(2)))
+    return Accuracy(value.mean, value.half)
 
 
 def description(figures: Figures) -> str:
