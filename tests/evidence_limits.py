@@ -38,7 +38,7 @@ DOUBLED = {
     f"{EVIDENCE}.review": {"_MOST_PAIRS": 1 << 26, "_SHORTEST": 2e-30},
     f"{EVIDENCE}.solver": {"_MOST_MOVED": 1 << 29},
     f"{EVIDENCE}.streams": {"MOST_ITEMS": 2048},
-    f"{EVIDENCE}.copies": {"_MOST_COMPARED": 4096, "_MOST_PAIRS": 1 << 26},
+    f"{EVIDENCE}.copies": {"_MOST_COMPARED": 4096, "_MOST_PAIRS": 1 << 26, "_EQUAL": 2e-5},
     f"{EVIDENCE}.missing": {"_NUMBERS_AT_ONCE": 1 << 25, "_RIDGE": 2e-10},
     f"{EVIDENCE}.rehearse": {"_LOG_POWERS": (-5.0, 0.0, 201), "_FEWEST": 2e-9, "_EQUAL": 2e-9},
     f"{EVIDENCE}.confidence": {"_LOG_POWERS": (-3.0, 1.5, 181), "_FEWEST": 2e-9},

@@ -255,10 +255,10 @@ def test_passes_are_counted_on_where_names_alone_need_two_searches():
 
 def test_an_iteration_reads_the_queries_once():
     found, spread = watched(one_task())
-    # Their number, the iterations, the means of the groups, and how far queries are from them.
-    assert len(spread.passes) == 1 + len(active(spread)) + 2
+    # Their number, two for near-copies, the iterations, the means of the groups, and how far queries are from them.
+    assert len(spread.passes) == 3 + len(active(spread)) + 2
     found.top(2)  # one more for a table
-    assert len(spread.passes) == len(active(spread)) + 4
+    assert len(spread.passes) == len(active(spread)) + 6
 
 
 @pytest.mark.slow
@@ -275,6 +275,7 @@ def test_memory_is_that_of_a_block_and_of_what_it_remembers_whatever_the_number_
             return result
 
     monkeypatch.setattr("manyway.methods.evidence.blocks._MOST_REMEMBERED", 2000)
+    monkeypatch.setattr("manyway.methods.evidence.copies._MOST_COMPARED", 50)
     for n_query in (200, 600):
         tasks = one_task(n_query=n_query)
         given = tasks.support, tasks.support_labels, tasks.query

@@ -8,8 +8,9 @@ import torch
 from manyway import Tasks, solve
 from manyway.core.blocks import Pile, in_turn
 from manyway.methods.evidence import queries
-from manyway.methods.evidence.copies import copy_distance, distinct
-from manyway.methods.evidence.schedule import Schedule
+from manyway.methods.evidence.calibrate import calibrate
+from manyway.methods.evidence.copies import copy_distance, distinct, distinct_queries
+from manyway.methods.evidence.schedule import Parameters, Schedule
 
 
 @pytest.mark.parametrize("repeats", [1, 3], ids=["without copies", "with copies"])
@@ -131,3 +132,66 @@ def test_the_distance_of_copies_is_a_part_of_that_of_two_samples_and_smaller_wit
     assert few == sorted(few)
     assert few[2] == pytest.approx(3 * 0.04**2)  # the chance of half as many features, squared
     assert few[3] == pytest.approx(0.12)
+
+
+def batch_with_a_burst(n_frames: int, noise: float = 0.05) -> tuple[Tasks, torch.Tensor]:
+    """Queries of two classes, the first of them so many times, and their labels."""
+    generator = torch.Generator().manual_seed(4)
+    means = 0.6 * torch.randn(20, 48, generator=generator)
+    labels = torch.arange(20).repeat_interleave(4)
+    support = means[labels] + torch.randn(80, 48, generator=generator)
+    truth = torch.arange(30) % 2
+    query = means[truth] + torch.randn(30, 48, generator=generator)
+    frames = query[:1] + noise * torch.randn(n_frames - 1, 48, generator=generator)
+    rows = torch.cat([query, frames])
+    truth = torch.cat([truth, truth[:1].expand(n_frames - 1)])
+    return Tasks.from_arrays(support[None], labels[None], rows[None]), truth
+
+
+def found_distinct(tasks: Tasks) -> torch.Tensor | None:
+    return distinct_queries(calibrate(tasks, Parameters()).queries, one_shot=False)
+
+
+def test_of_near_copies_among_the_queries_one_counts():
+    tasks, _ = batch_with_a_burst(31)
+    found = found_distinct(tasks)[0]
+    burst_rows = [0, *range(30, 60)]
+    assert float(found[burst_rows].sum()) == 1
+    assert float(found[1:30].sum()) == 29
+    assert found_distinct(batch_with_a_burst(1)[0]) is None
+
+
+def test_the_order_of_queries_does_not_decide_which_copy_counts():
+    tasks, _ = batch_with_a_burst(31)
+    order = torch.randperm(60, generator=torch.Generator().manual_seed(0))
+    mixed = tasks.with_rows(tasks.support, tasks.query[:, order])
+    assert torch.equal(found_distinct(mixed)[0], found_distinct(tasks)[0][order])
+
+
+def test_of_equal_queries_the_first_counts():
+    tasks, _ = batch_with_a_burst(31, noise=0.0)
+    assert found_distinct(tasks)[0].tolist() == [1.0] * 30 + [0.0] * 30
+
+
+def test_a_burst_is_no_evidence_for_its_class_and_no_shift():
+    """Thirty frames of one item say what one of them says, about the others and about themselves."""
+    once, truth = batch_with_a_burst(1)
+    often, _ = batch_with_a_burst(31)
+    expected = solve("evidence", once)
+    found = solve("evidence", often)
+    assert torch.equal(expected.labels[0], truth)
+    torch.testing.assert_close(found.probabilities[:, 1:30], expected.probabilities[:, 1:30], rtol=0, atol=0.02)
+    assert (found.labels[0, 30:] == truth[0]).all()
+    assert float(found.learned["shift_probability"]) == pytest.approx(
+        float(expected.learned["shift_probability"]), abs=0.05
+    )
+
+
+def test_a_burst_gives_the_same_answers_in_blocks():
+    tasks, _ = batch_with_a_burst(31)
+    read = in_turn(lambda: iter(tasks.query[0].split(7)), torch.device("cpu"))
+    pile = Pile.of(read, tasks.query[0])
+    in_blocks = solve("evidence", Tasks.from_pile(tasks.support[0], tasks.support_labels[0], pile))
+    in_memory = solve("evidence", tasks)
+    torch.testing.assert_close(in_blocks.probabilities, in_memory.probabilities, rtol=0, atol=1e-4)
+    torch.testing.assert_close(in_blocks.learned["shift"], in_memory.learned["shift"], rtol=0, atol=1e-3)

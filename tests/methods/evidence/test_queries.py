@@ -50,8 +50,10 @@ def known(*labels: int) -> Tensor:
     return found
 
 
-def test_queries_count_as_much_as_they_are_known():
-    torch.testing.assert_close(counted(torch.tensor([[0.0, 0.5, 1.0]])), torch.tensor([[1.0, 0.5, 0.001]]))
+def test_queries_count_as_much_as_they_are_known_and_near_copies_not_at_all():
+    unknown = torch.tensor([[0.0, 0.5, 1.0, 0.0]])
+    distinct = torch.tensor([[1.0, 1.0, 1.0, 0.0]])
+    torch.testing.assert_close(counted(unknown, distinct), torch.tensor([[1.0, 0.5, 0.001, 0.0]]))
 
 
 def test_a_label_that_is_known_leaves_no_other_class():
@@ -79,12 +81,23 @@ def test_the_search_assigns_every_query_and_keeps_what_it_says_about_the_classes
 def test_queries_that_may_be_unknown_count_less_and_known_ones_are_not_unknown():
     queries = in_memory(known=known(1))
     unknown = torch.linspace(0.1, 0.9, N_QUERY).double().expand(N_TASKS, -1)
-    queries.weigh(lambda placed, first: unknown + first)
+    queries.weigh(lambda placed, first: unknown + first, None)
     assert queries.part.any_unknown
     assert float(queries.part.unknown[0, 0]) == 0
     torch.testing.assert_close(queries.part.unknown[1], unknown[1])
     queries.search(prior_of(queries, weighted=True))
-    torch.testing.assert_close(queries.u.sum(-1), counted(queries.part.unknown))
+    torch.testing.assert_close(queries.u.sum(-1), counted(queries.part.unknown, queries.distinct))
+
+
+def test_near_copies_of_a_query_have_no_part_in_the_search():
+    queries = in_memory()
+    distinct = torch.ones(N_TASKS, N_QUERY).double()
+    distinct[0, 1:3] = 0
+    queries.weigh(None, distinct)
+    assert not queries.part.any_unknown
+    queries.search(prior_of(queries, weighted=True))
+    torch.testing.assert_close(queries.u.sum(-1), distinct)
+    torch.testing.assert_close(queries.presence.masses.sum(-1), distinct.sum(1))
 
 
 def test_fixed_labels_are_certain_and_change_only_the_tasks_that_they_contradict():

@@ -39,7 +39,7 @@ def test_queries_that_may_be_unknown_count_less():
     unknown = judge(given)
     found = search(given, unknown)
     assert found.prior.weighted
-    expected = counted(unknown.unknown(given.queries.part.placed, 0))
+    expected = counted(unknown.unknown(given.queries.part.placed, 0), given.queries.distinct)
     torch.testing.assert_close(given.queries.u.sum(-1), expected)
 
 

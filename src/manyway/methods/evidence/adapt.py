@@ -4,6 +4,9 @@ A query of class k is x = w_k + noise + b. The shift b is common to a batch, and
 
     b = 0 with the probability 1 − ε,        b ~ N(0, v) otherwise,        in units of the scales of columns.
 
+Near-copies of a query count nothing beside it (``copies``): in what follows |Q| queries are left without them, and
+x̄ is their mean.
+
 Given the proportions π of the classes, the mean residual b̂ = x̄ − Σ_k π_k w_k estimates b. Without a shift,
 ‖b̂‖² is c = S (1/|Q| + Σ_k π_k²/n_k) on average, for the within-class scatter S: by the noise of |Q| queries,
 and by the errors of the prototypes of those classes that occur. F = ‖b̂‖²/c then is a mean of N squares, where
@@ -155,19 +158,19 @@ class Comparison:
     counts: Tensor  # [t, k]
     scatter: Tensor  # [t] S
     query_mean: Tensor  # [t, 1, d] x̄
+    n_query: Tensor  # [t] |Q|
 
     @staticmethod
-    def of(tasks: Tasks, representation: Representation) -> Comparison:
+    def of(tasks: Tasks, representation: Representation, distinct: Tensor) -> Comparison:
+        """``distinct`` [t, q]: 0 for near-copies of other queries, else 1."""
         sums, counts = class_sums(tasks)
         means = sums / counts.clamp_min(1).unsqueeze(-1)
         labels = tasks.support_labels.unsqueeze(-1).expand(-1, -1, means.shape[-1])
         residuals = (tasks.support - means.gather(1, labels)) * representation.weights
         freedom = tasks.n_support - (counts > 0).sum(-1)
         tiny = torch.finfo(means.dtype).tiny
-        if tasks.pile is not None:
-            query_mean = tasks.pile.extent().mean
-        else:
-            query_mean = tasks.query.mean(1, keepdim=True)
+        n_query = distinct.sum(1)
+        total = _sum_of_queries(tasks, distinct)
         return Comparison(
             tasks=tasks,
             weights=representation.weights,
@@ -175,7 +178,8 @@ class Comparison:
             means=means,
             counts=counts,
             scatter=(residuals.square().sum((1, 2)) / freedom.clamp_min(1)).clamp_min(tiny),
-            query_mean=query_mean,
+            query_mean=(total / n_query.unsqueeze(-1)).unsqueeze(1).to(means),
+            n_query=n_query,
         )
 
     def flattened(self) -> Tasks:
@@ -208,7 +212,7 @@ class Comparison:
         """The shift, given the proportions [t, k] of classes among the queries that were moved back."""
         found = self.mean_residual(proportions)
         squares = (found * self.weights).square().sum((1, 2))
-        by_chance = _by_chance(proportions, self.counts, self.tasks.n_query)
+        by_chance = _by_chance(proportions, self.counts, self.n_query)
         size = squares / self.scatter
         left = (fit.after - 1).clamp_min(0)
         explained = size / (size + left).clamp_min(torch.finfo(size.dtype).tiny)
@@ -233,8 +237,22 @@ class Comparison:
         return self.query_mean - proportions.unsqueeze(1) @ self.means
 
 
-def _by_chance(proportions: Tensor, counts: Tensor, n_query: int) -> Tensor:
-    """[t] c/S: what chance makes of ‖b̂‖², for proportions [t, k] and counts [t, k] of classes."""
+def _sum_of_queries(tasks: Tasks, distinct: Tensor) -> Tensor:
+    """[t, d] Σ_q x_q, where queries count as ``distinct`` [t, q] says."""
+    if tasks.pile is None:
+        return (distinct.unsqueeze(1) @ tasks.query).squeeze(1)
+    found: Sums = tasks.pile.each(_sum_of_block, tasks.pile.split(distinct))[0]
+    return found.values[0]
+
+
+def _sum_of_block(rows: Tensor, distinct: Tensor) -> tuple[Sums, Tensor]:
+    """The work that sums rows [1, b, d] as ``distinct`` [1, b] says."""
+    total = (rows * distinct.unsqueeze(-1)).sum(1, dtype=torch.float64)
+    return Sums((total,)), distinct
+
+
+def _by_chance(proportions: Tensor, counts: Tensor, n_query: Tensor) -> Tensor:
+    """[t] c/S: what chance makes of ‖b̂‖², for |Q| [t], proportions [t, k] and counts [t, k] of classes."""
     return 1 / n_query + (proportions.square() / counts.clamp_min(1)).sum(-1)
 
 
@@ -273,7 +291,7 @@ Assign = Callable[[Tasks, bool], BatchQueries]
 def find_shift(
     tasks: Tasks,
     representation: Representation,
-    before: Tensor,
+    first: Residuals,
     assign: Assign,
     shift_prior: float,
 ) -> Shift:
@@ -284,8 +302,8 @@ def find_shift(
     tasks : Tasks
     representation : Representation
         Of their features.
-    before : Tensor of shape [t]
-        r of the first answers.
+    first : Residuals
+        Of the first answers.
     assign : callable
         Assigns the queries of tasks to classes. The second argument says whether the support is that of ``tasks``.
     shift_prior : float
@@ -295,16 +313,16 @@ def find_shift(
     -------
     Shift
     """
-    comparison = Comparison.of(tasks, representation)
+    comparison = Comparison.of(tasks, representation, first.distinct)
     nearly = assign(comparison.flattened(), False)
     moved = with_queries(tasks, Moved(comparison.mean_residual(proportions_of(nearly))))
     second = assign(moved, True)
     calibration = second.likelihood.calibration
     assert calibration is not None
     fit = Fit(
-        before=before,
+        before=first.squared,
         after=residuals(second, calibration).squared,
-        weight=0.5 * calibration.precision * calibration.scatter * tasks.n_query,
+        weight=0.5 * calibration.precision * calibration.scatter * comparison.n_query,
     )
     return comparison.shift(proportions_of(second), fit, shift_prior)
 
@@ -314,7 +332,7 @@ def is_notable(queries: BatchQueries, calibration: Calibration, found: Residuals
     proportions = proportions_of(queries)
     offsets = calibration.offsets / calibration.trust.unsqueeze(-1)
     distance = found.mean - (proportions.unsqueeze(1) @ offsets).squeeze(1)
-    by_chance = _by_chance(proportions, calibration.examples, queries.n_query)
+    by_chance = _by_chance(proportions, calibration.examples, found.distinct.sum(1))
     scatter = calibration.scatter.clamp_min(torch.finfo(distance.dtype).tiny)
     ratio = distance.square().sum(-1) / (scatter * by_chance)
     return (ratio > _NOTABLE_RATIO) | (found.squared > _NOTABLE_RESIDUAL)
@@ -332,22 +350,41 @@ class Residuals:
 
     mean: Tensor  # [t, d] of placed queries
     squared: Tensor  # [t] r: the mean squared distance from the prototype, relative to left-out examples
+    distinct: Tensor  # [t, q] 0 for near-copies of other queries, which have no part in both, else 1
+
+    def __getitem__(self, rows: Tensor) -> Residuals:
+        """Those of some tasks [m]."""
+        return Residuals(
+            mean=self.mean[rows],
+            squared=self.squared[rows],
+            distinct=self.distinct[rows],
+        )
 
 
 def residuals(queries: BatchQueries, calibration: Calibration) -> Residuals:
     """Those of the last assignments, in one pass over the queries."""
     total, squared = queries.each(partial(_sum_residuals, calibration)).values
     like = calibration.scatter
-    return Residuals(mean=(total / queries.n_query).to(like), squared=(squared / queries.n_query).to(like))
+    distinct: Tensor = queries.distinct
+    number = distinct.sum(1)
+    return Residuals(
+        mean=(total / number.unsqueeze(-1)).to(like),
+        squared=(squared / number).to(like),
+        distinct=distinct,
+    )
 
 
 def _sum_residuals(calibration: Calibration, part: Part) -> Sums:
-    """The work that sums placed queries [t, d], and their squared distances [t] relative to left-out examples."""
+    """The work that sums placed queries [t, d], and their squared distances [t] relative to left-out examples.
+
+    Near-copies of other queries have no part: their u is 0.
+    """
     unit = (calibration.precision * calibration.scatter).clamp_min(torch.finfo(part.placed.dtype).tiny)
     distances = part.log_likelihood * (-2 / unit).view(-1, 1, 1)
     errors = (1 / calibration.counts).unsqueeze(1)
     expected = (part.u * (distances + errors) / (1 + errors)).sum((1, 2), dtype=torch.float64)
-    return Sums((part.coordinates.sum(1, dtype=torch.float64), expected))
+    rows = part.coordinates * part.distinct.unsqueeze(-1)
+    return Sums((rows.sum(1, dtype=torch.float64), expected))
 
 
 def replaced(alone: Solution, rows: Tensor, found: Solution) -> Solution:

@@ -80,6 +80,7 @@ class BlockMemory(NamedTuple):
     first: int  # the number of its first query
     known: Tensor  # [1, b] known labels, -1 for the others
     unknown: Tensor  # [1, b] the probability to be unknown
+    distinct: Tensor  # [1, b] 0 for near-copies of other queries, else 1
     counted: Tensor  # [1, b] how much each query counts in the search
     places: Tensor  # [n] row·K + class of the remembered assignments
     values: Tensor  # [n] their u
@@ -326,13 +327,27 @@ def _go_on(last: BlockUpdate, rows: Tensor, memory: BlockMemory) -> tuple[None, 
     return None, later._replace(earlier=memory)
 
 
-def _weigh(
-    judge: Judge, likelihood: Likelihood, rows: Tensor, memory: BlockMemory
-) -> tuple[None, BlockMemory]:
-    """The work that remembers how probable it is that queries are unknown."""
-    coordinates = likelihood.coordinates(rows)
-    unknown = judge(coordinates, memory.first).masked_fill(memory.known >= 0, 0)
-    return None, memory._replace(unknown=unknown, counted=counted(unknown))
+@dataclass(frozen=True, eq=False, kw_only=True)
+class _Weigh:
+    """The work that remembers how much queries count; see ``BatchQueries.weigh``."""
+
+    judge: Judge | None
+    distinct: Tensor | None  # [1, q] of all queries
+    likelihood: Likelihood
+
+    def __call__(self, rows: Tensor, memory: BlockMemory) -> tuple[None, BlockMemory]:
+        unknown = memory.unknown
+        if self.judge is not None:
+            coordinates = self.likelihood.coordinates(rows)
+            unknown = self.judge(coordinates, memory.first).masked_fill(memory.known >= 0, 0)
+        distinct = memory.distinct
+        if self.distinct is not None:
+            distinct = self.distinct[:, memory.first : memory.first + rows.shape[1]]
+        return None, memory._replace(
+            unknown=unknown,
+            distinct=distinct,
+            counted=counted(unknown, distinct),
+        )
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -363,6 +378,7 @@ class OnPart:
             given=memory.known,
             known=memory.known,
             unknown=memory.unknown,
+            distinct=memory.distinct,
             assign=cache(lambda: self.last.assign(rows, memory)),
             likelihood=self.likelihood,
             any_given=self.any_given,
@@ -459,6 +475,7 @@ class InBlocks(BatchQueries):
                 first=first,
                 known=labels,
                 unknown=(0 * one).expand(1, size),
+                distinct=one.expand(1, size),
                 counted=one.expand(1, size),
                 places=zeros[:0].long(),
                 values=zeros[:0],
@@ -467,6 +484,7 @@ class InBlocks(BatchQueries):
             for first, size, labels in blocks
         ]
         self.before: list[Any] = self.memory  # the same before the last update
+        self.any_unknown = False
         self.active: list[int] = []  # how many classes each update had
         nothing = zeros.double()
         self.state = _State(nothing, nothing, nothing)
@@ -480,7 +498,7 @@ class InBlocks(BatchQueries):
             last=self.last,
             likelihood=self.likelihood,
             any_given=self.any_given,
-            any_unknown=self.last.weighted,
+            any_unknown=self.any_unknown,
             work=work,
         )
 
@@ -491,9 +509,13 @@ class InBlocks(BatchQueries):
     ) -> BatchAnswers:
         return BatchAnswers(Reading(self.pile, self.on_part(answer).found, self.before))
 
-    def weigh(self, judge: Judge) -> None:
-        _, self.memory = self.pile.each(partial(_weigh, judge, self.likelihood), self.memory)
+    def weigh(self, judge: Judge | None, distinct: Tensor | None) -> None:
+        work = _Weigh(judge=judge, distinct=distinct, likelihood=self.likelihood)
+        _, self.memory = self.pile.each(work, self.memory)
         self.before = self.memory
+        self.any_unknown = judge is not None
+        if distinct is not None:
+            self.distinct = distinct
         self._change(replace(self.all_classes, weighted=True))
 
     def search(self, prior: Concentrations, *, with_terms: bool = False) -> Outcome:

@@ -1,8 +1,10 @@
 """Near-copies: items of a burst, or the same item twice. They are no new evidence.
 
 Two items are near-copies where they are nearer to each other than two samples of a class are.
-Copies among the examples are dropped before the calibration (``distinct``), and copies among the
-queries are counted (``copies``), so that they do not make a class seem more certain.
+Copies among the examples are dropped before the calibration (``distinct``). Of near-copies among
+the queries one counts in the search, in groups and in a shift (``distinct_queries``): 30 frames of
+one item are no 30 reasons for its class. The others are answered by what is found. How many there
+are (``copies``) says how certain it is that a class occurs.
 """
 
 from __future__ import annotations
@@ -14,13 +16,14 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from manyway.core import Sums, Tasks
+from manyway.core import Joined, Sums, Tasks
 from manyway.methods.calibration.distances import distances_between, squared_distances
 from manyway.methods.evidence.queries import BatchQueries, Part, sample, sampling_stride
 from manyway.methods.evidence.schedule import Schedule
 
 _MOST_COMPARED = 2048  # queries, or classes, that are compared at once
 _MOST_PAIRS = 1 << 25  # of examples that are compared: limits memory and time
+_EQUAL = 1e-5  # squared lengths that differ by less than this part are equal, but for rounding
 # The difference of two numbers that are rounded to steps h has the variance h² divided by this.
 _ROUNDING = 6
 
@@ -30,25 +33,79 @@ def copies(queries: BatchQueries, one_shot: bool) -> Tensor:
 
     Of many queries some are compared with all: copies may follow each other, or lie far apart.
     """
-    placed = sample(queries, sampling_stride(queries.n_query)).placed
-    sure = not one_shot and queries.likelihood.calibration is not None
-    schedule = queries.parameters.constants
-    pair_distance = queries.likelihood.pair_distance(placed)
-    limit = copy_distance(pair_distance, placed.shape[-1], schedule, sure)
-    near = queries.each(partial(_count_near, placed, limit)).values[0]
-    return (near / placed.shape[1]).clamp_min(1)
+    compared = _Compared.of(queries, one_shot)
+    near = queries.each(partial(_count_near, compared)).values[0]
+    return (near / compared.rows.shape[1]).clamp_min(1)
 
 
-def _count_near(rows: Tensor, limit: Tensor, part: Part) -> Sums:
+def distinct_queries(queries: BatchQueries, one_shot: bool) -> Tensor | None:
+    """[t, q] 1 for queries that count, 0 for near-copies of these; None where there are no copies.
+
+    Of two near-copies the one nearer to the origin of the metric counts, or the first one where
+    both are as near, so that the order of the queries decides nothing else.
+    """
+    if queries.likelihood.calibration is None:
+        return None
+    compared = _Compared.of(queries, one_shot)
+    found: Tensor = queries.each(partial(_find_distinct, compared)).values[0]
+    return None if bool((found == 1).all()) else found
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class _Compared:
+    """Queries with which all are compared, and how near copies are."""
+
+    rows: Tensor  # [t, n, d] every so many
+    numbers: Tensor  # [n] which these are
+    limit: Tensor  # [t, 1, 1] the squared distance below which two are near-copies
+
+    @staticmethod
+    def of(queries: BatchQueries, one_shot: bool) -> _Compared:
+        stride = sampling_stride(queries.n_query)
+        rows = sample(queries, stride).placed
+        sure = not one_shot and queries.likelihood.calibration is not None
+        schedule = queries.parameters.constants
+        pair_distance = queries.likelihood.pair_distance(rows)
+        return _Compared(
+            rows=rows,
+            numbers=torch.arange(0, queries.n_query, stride, device=rows.device),
+            limit=copy_distance(pair_distance, rows.shape[-1], schedule, sure),
+        )
+
+    def near(self, some: Tensor) -> Tensor:
+        """[t, b, n] whether some queries [t, b, d] are near-copies of these."""
+        return squared_distances(some, self.rows) <= self.limit
+
+    def after(self, some: Tensor, numbers: Tensor) -> Tensor:
+        """[t, b] whether some queries [t, b, d] with such numbers [b] are copies that do not count."""
+        lengths = some.square().sum(-1).unsqueeze(-1)
+        theirs = self.rows.square().sum(-1).unsqueeze(1)
+        equal = (lengths - theirs).abs() <= _EQUAL * theirs
+        earlier = self.numbers < numbers.unsqueeze(-1)
+        comes_first = torch.where(equal, earlier, theirs < lengths)
+        return (self.near(some) & comes_first).any(-1)
+
+
+def _count_near(compared: _Compared, part: Part) -> Sums:
     """The work that counts the pairs [t] of a row and a query that are near.
 
     It takes some queries at a time.
     """
     counts = [
-        (squared_distances(some, rows) <= limit).sum((1, 2))
-        for some in torch.split(part.coordinates, _MOST_COMPARED, 1)
+        compared.near(some).sum((1, 2)) for some in torch.split(part.coordinates, _MOST_COMPARED, 1)
     ]
     return Sums((torch.stack(counts).sum(0),))
+
+
+def _find_distinct(compared: _Compared, part: Part) -> Joined:
+    """The work that finds the queries that count [t, b]; see ``distinct_queries``."""
+    placed = part.coordinates
+    numbers = torch.arange(placed.shape[1], device=placed.device) + part.first
+    some = zip(
+        torch.split(placed, _MOST_COMPARED, 1), torch.split(numbers, _MOST_COMPARED), strict=True
+    )
+    copies = torch.cat([compared.after(rows, which) for rows, which in some], 1)
+    return Joined(((~copies).to(placed),))
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)

@@ -2,20 +2,22 @@
 
 A class is *present* with a probability between 1 − Π_q (1 − p_qk), which holds if the errors of
 queries are independent, and max_q p_qk, which holds if they are shared; ``manyway.core.presence``
-says where between them. What a caller may not ask for is made on request.
+says where between them. Where a shift was found, both have the doubt that it leaves (``adapt``).
+What a caller may not ask for is made on request.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 
 import torch
 from torch import Tensor
 
 from manyway.core import Answered, Solution
+from manyway.methods.evidence.adapt import Shift
 from manyway.methods.evidence.calibrate import CalibratedBatch
-from manyway.methods.evidence.confidence import Probabilities
+from manyway.methods.evidence.confidence import Probabilities, tempered
 from manyway.methods.evidence.copies import copies
 from manyway.methods.evidence.group import Grouped, GroupPosterior
 from manyway.methods.evidence.judge import UnknownPosterior
@@ -85,7 +87,7 @@ def count(batch: CalibratedBatch, findings: Findings) -> Solution:
         objective_parts=findings.searched.terms,
         make_presence=partial(
             _independent_presence,
-            findings.grouped.answers.posterior,
+            _in_doubt(findings.grouped, batch.shift),
             findings.grouped.groups.presence.present,
             queries.given_classes,
         ),
@@ -99,6 +101,20 @@ def count(batch: CalibratedBatch, findings: Findings) -> Solution:
         moved_by=moved_by,
         doubts=batch.doubts,
     )
+
+
+def _in_doubt(grouped: Grouped, shift: Shift | None) -> GroupPosterior:
+    """Which class each group belongs to, as far as a shift leaves that open.
+
+    With one or two classes, a shift and another class look alike. All queries share that doubt, so
+    that many of them do not make it less.
+    """
+    posterior = grouped.answers.posterior
+    if shift is None or not posterior.classes.shape[1]:
+        return posterior
+    power = shift.power(grouped.groups.presence.masses).to(posterior.probabilities)
+    doubtful = tempered(posterior.probabilities, power.view(-1, 1, 1))
+    return replace(posterior, probabilities=doubtful)
 
 
 def _independent_presence(posterior: GroupPosterior, occupied: Tensor, known: Tensor) -> Tensor:

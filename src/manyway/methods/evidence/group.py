@@ -416,4 +416,4 @@ def _sum_lengths(part: Part) -> Tensor:
     """[t, 3] ``Groups.lengths`` of some queries."""
     far = part.likelihood.lengths(part.placed)
     powers = torch.stack([torch.ones_like(far), far, far.square()], -1)
-    return (powers * (1 - part.unknown).unsqueeze(-1)).sum(1)
+    return (powers * ((1 - part.unknown) * part.distinct).unsqueeze(-1)).sum(1)

@@ -51,6 +51,7 @@ class Part:
     given: Tensor  # [t, b] known labels, -1 for the others
     known: Tensor  # [t, b] the same in tasks in which they are news; -1 elsewhere
     unknown: Tensor  # [t, b] the probability to be unknown
+    distinct: Tensor  # [t, b] 1; 0 for near-copies of other queries, which count nothing
     assign: Callable[[], Tensor]  # makes the last assignments [t, b, k]
     likelihood: Likelihood
     any_given: bool
@@ -98,6 +99,7 @@ class Part:
             given=self.given[:, rows],
             known=self.known[:, rows],
             unknown=self.unknown[:, rows],
+            distinct=self.distinct[:, rows],
             assign=lambda: self.u[:, rows],
         )
 
@@ -107,9 +109,9 @@ class Part:
 Judge = Callable[[Tensor, int], Tensor]
 
 
-def counted(unknown: Tensor) -> Tensor:
-    """How much queries count in the search: 1 − ``unknown``."""
-    return (1 - unknown).clamp(_LEAST_COUNTED, 1)
+def counted(unknown: Tensor, distinct: Tensor) -> Tensor:
+    """How much queries count in the search: 1 − ``unknown``, and 0 for near-copies of others."""
+    return (1 - unknown).clamp(_LEAST_COUNTED, 1) * distinct
 
 
 class BatchAnswers(NamedTuple):
@@ -137,6 +139,8 @@ class BatchQueries(ABC):
         self.likelihood = likelihood
         self.parameters = parameters
         self.n_query = tasks.n_query
+        # [t, q] 0 for near-copies of other queries, which count nothing, else 1
+        self.distinct = likelihood.counts.new_ones(1, 1).expand(self.given.shape)
 
     @property
     def given_classes(self) -> Tensor:
@@ -152,8 +156,11 @@ class BatchQueries(ABC):
         """The sum of the work over all parts."""
 
     @abstractmethod
-    def weigh(self, judge: Judge) -> None:
-        """Let queries count in the search as much as they are members of classes."""
+    def weigh(self, judge: Judge | None, distinct: Tensor | None) -> None:
+        """Let queries count as much as they are members of classes, and near-copies once.
+
+        ``distinct`` [t, q] is 0 for near-copies of queries that count; None: there are none.
+        """
 
     @abstractmethod
     def search(self, prior: Concentrations, *, with_terms: bool = False) -> Outcome:
@@ -248,6 +255,7 @@ class InMemory(BatchQueries):
             given=self.given,
             known=torch.full_like(self.given, -1),
             unknown=placed.new_zeros(1, 1).expand(placed.shape[:2]),
+            distinct=self.distinct,
             assign=lambda: self.u,
             likelihood=likelihood,
             any_given=self.any_given,
@@ -260,11 +268,15 @@ class InMemory(BatchQueries):
     def each(self, work: Callable[[Part], Any]) -> Any:
         return work(self.part)
 
-    def weigh(self, judge: Judge) -> None:
+    def weigh(self, judge: Judge | None, distinct: Tensor | None) -> None:
         part = self.part
-        part.unknown = judge(part.coordinates, 0).masked_fill(part.given >= 0, 0)
-        part.any_unknown = True
-        self.counted = counted(part.unknown).unsqueeze(-1)
+        if judge is not None:
+            part.unknown = judge(part.coordinates, 0).masked_fill(part.given >= 0, 0)
+            part.any_unknown = True
+        if distinct is not None:
+            self.distinct = distinct
+            part.distinct = distinct
+        self.counted = counted(part.unknown, part.distinct).unsqueeze(-1)
 
     def search(self, prior: Concentrations, *, with_terms: bool = False) -> Outcome:
         queries = Dense.of(self.part.log_likelihood, self.counted)

@@ -5,7 +5,8 @@ The search raises a lower bound on the evidence,
     ln p(queries | support) ≥ Σ_qk u_qk ℓ_qk − Σ_qk u_qk ln u_qk + Σ_k (1 − p⁰_k) φ(c_k) + ln Γ(Kα)/Γ(|Q|+Kα),
 
 over the assignments u of the queries to classes and over α (``prior`` has the symbols). ``loop``
-has the updates. Queries that may be unknown count less than one.
+has the updates. Queries that may be unknown count less than one, and near-copies of a query count
+nothing beside it.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ import torch
 from torch import Tensor
 
 from manyway.methods.evidence.calibrate import CalibratedBatch
+from manyway.methods.evidence.copies import distinct_queries
 from manyway.methods.evidence.judge import UnknownPosterior
 from manyway.methods.evidence.loop import Outcome
 from manyway.methods.evidence.prior import Concentrations
@@ -60,12 +62,15 @@ def search(
     Searched
     """
     queries = batch.queries
-    if unknown is not None:
-        queries.weigh(unknown.unknown)
+    distinct = distinct_queries(queries, batch.one_shot)
+    weighted = unknown is not None or distinct is not None
+    if weighted:
+        judge = None if unknown is None else unknown.unknown
+        queries.weigh(judge, distinct)
     prior = batch.parameters.prior(
         queries.n_query,
         queries.likelihood.counts,
-        weighted=unknown is not None,
+        weighted=weighted,
         double=queries.double_sums,
     )
     found = queries.search(prior, with_terms=with_terms)

@@ -41,6 +41,7 @@ from manyway.core.arguments import checks_arguments
 from manyway.errors import InputError
 from manyway.methods.evidence.adapt import (
     Moved,
+    Residuals,
     Shift,
     find_shift,
     is_notable,
@@ -311,7 +312,7 @@ class _Notable:
     """Tasks in which a shift is looked for, after their first answer."""
 
     rows: Tensor  # [m]
-    residual: Tensor  # [m] r of the first answer; see ``adapt``
+    residual: Residuals  # of the first answer; see ``adapt``
 
     def parts(self, most: int) -> Iterator[_Notable]:
         """At most so many of them at a time, and one at least."""
@@ -337,7 +338,7 @@ def _notable(tasks: Tasks, batch: CalibratedBatch) -> _Notable | None:
     rows = chosen.nonzero().squeeze(1)
     if not len(rows):
         return None
-    return _Notable(rows=rows, residual=found.squared[rows])
+    return _Notable(rows=rows, residual=found[rows])
 
 
 def _filled(tasks: Tasks, batch: CalibratedBatch) -> Tasks:
@@ -350,11 +351,11 @@ def _filled(tasks: Tasks, batch: CalibratedBatch) -> Tasks:
 
 
 def _find_shift(
-    tasks: Tasks, batch: CalibratedBatch, prepared: Learned | None, residual: Tensor
+    tasks: Tasks, batch: CalibratedBatch, prepared: Learned | None, residual: Residuals
 ) -> Shift:
     """The shift of tasks, whose queries as they are make up ``batch``.
 
-    They are whole. ``prepared`` is what was learned from their support before, and ``residual`` [t]
+    They are whole. ``prepared`` is what was learned from their support before, and ``residual``
     that of the first answer.
     """
     parameters = batch.parameters
@@ -376,7 +377,7 @@ def _moved_back(
     whole: Tasks,
     batch: CalibratedBatch,
     prepared: Learned | None,
-    residual: Tensor,
+    residual: Residuals,
 ) -> CalibratedBatch:
     """The batch with queries that are moved back by the shift that is found in ``whole`` ones."""
     shift = _find_shift(whole, batch, prepared, residual)
