@@ -588,3 +588,13 @@ def test_the_text_of_an_item_is_shown_once(open_session):
     session = open_session(replace(data, items=replace(data.items, texts=texts, carried=carried)))
     assert session.overview()["names"] == texts
     assert list(session.overview()["columns"]) == ["site"]
+
+
+def test_the_page_says_that_items_differ_from_the_examples_until_a_few_are_reviewed(session):
+    assert session.progress()["differs"] == ""
+    session.learned = {"shift": 1.84, "shift_probability": 0.97}
+    said = session.progress()["differs"]
+    assert said.startswith("The items differ from the examples by 1.8 times the spread of a class")
+    assert session.changes(0)["progress"]["differs"] == said
+    session.write(session.answers, {0: 0, 1: 0, 2: 0})
+    assert session.progress()["differs"] == ""

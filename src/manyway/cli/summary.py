@@ -12,11 +12,11 @@ from rich.table import Table
 
 from manyway import files, labelling
 from manyway.cli.console import console, note, say
+from manyway.labelling.remarks import remark_on_shift
 
 _SHOWN = 15
 _GROUPS = 5
 _SUSPECTS = 5
-_MORE_LIKELY = 0.5  # a shift that is more likely than not is said
 _ENOUGH = 20  # of fewer labels no part is said
 _AS_IT_IS = 0.9  # scores that are sharpened less than this stay about as they are
 
@@ -239,11 +239,9 @@ def _learned(found: labelling.Summary, at_least: float | None) -> list[str]:
         lines.append(f"{_sharpness(temperature)}; {helped}.")
     if found.suspects:
         lines.append(_suspects(found.suspects))
-    if found.learned.get("shift_probability", 0.0) > _MORE_LIKELY:
-        lines.append(
-            f"The items differ from the examples by {found.learned['shift']:.1f} times the spread "
-            "of a class; the labels assume that all differ alike; confirm a few in a review."
-        )
+    shifted = remark_on_shift(found.learned)
+    if shifted is not None:
+        lines.append(shifted)
     if found.learned.get("contrast", 1.0) < _AS_IT_IS:
         lines.append(
             f"The items tell classes apart {found.learned['contrast']:.1f} times as well as the "

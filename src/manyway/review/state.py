@@ -10,6 +10,7 @@ from typing import Any, NamedTuple, Protocol
 from torch import Tensor
 
 from manyway.core import Solution
+from manyway.labelling.remarks import remark_on_shift
 from manyway.review.audit import RISK, Check, RandomCheck
 from manyway.review.data import ReviewData
 from manyway.review.relabel import SUGGESTIONS
@@ -22,6 +23,7 @@ TOLERANCES = (0.01, 0.02, 0.05, 0.1)  # parts of wrong labels that a check is of
 ENOUGH = 0.99  # the expected proportion of right labels at which the page proposes a check
 _PRESENT = 0.05  # classes that occur with less probability are not listed
 _JUMP = 0.1  # a change of the expected errors by more than this part is explained
+_A_FEW = 3  # answers
 _FEWEST = 1.0  # errors: smaller changes are not worth a sentence
 _SURER = 0.02  # a change of a probability that counts
 _LEARNED = 0.02  # a change of how sure a classifier is that counts, as a part
@@ -257,9 +259,17 @@ class State:
             "right": round(1.0 - errors / n_items, 4),
             "enough": ENOUGH,
             "explained": self.explained,
+            "differs": self._differs(),
             "check": check,
             "shown_by_check": self.shown_by_check,
         }
+
+    def _differs(self) -> str:
+        """That items differ from the examples, until a few answers say what to make of it."""
+        n_answers = len(self.answers) - self.answers.count(OPEN)
+        if n_answers >= _A_FEW:
+            return ""
+        return remark_on_shift(self.learned) or ""
 
     # --- the random check
 

@@ -127,10 +127,35 @@ def test_the_fewer_classes_a_shift_can_be_told_from_the_less_sure_answers_are():
     masses[0, 0] = 30
     masses[1, :2] = 15
     masses[2] = 1
-    found = shift.power(masses)
+    none_known = torch.zeros(3)
+    found = shift.power(masses, none_known)
     assert found[0] < 0.5
     assert found[0] < found[1] < found[2] < 1
-    assert (Shift.none(certain).power(masses) == 1).all()
+    assert (Shift.none(certain).power(masses, none_known) == 1).all()
+    few = shift.power(masses, none_known + 3)
+    assert (found < few).all()
+    assert (few < shift.power(masses, none_known + 10)).all()
+
+
+def right_if_known(tasks: Tasks, truth: Tensor, n_known: int) -> Tensor:
+    """[q] the mean probability of the right class, where some labels are known."""
+    known = torch.full_like(truth, -1)
+    known[0, :n_known] = truth[0, :n_known]
+    found = solve("evidence", tasks.with_known(known))
+    return found.probabilities.gather(-1, truth.unsqueeze(-1))[0, n_known:].mean()
+
+
+def test_known_labels_say_whether_a_shift_is_real():
+    tasks, truth = batch(1)
+    shifted = moved(tasks, 2.0)
+    sure = [float(right_if_known(shifted, truth, n_known)) for n_known in (0, 3, 10)]
+    assert sure == sorted(sure)
+    assert sure[2] > sure[0] + 0.2
+
+
+def test_a_class_without_a_shift_is_listed():
+    tasks, _ = batch(1)
+    assert solve("evidence", tasks).present()[0].tolist() == [0]
 
 
 def faded(tasks: Tasks, part: float) -> Tasks:

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import torch
 from problems import make_tasks
 from torch import Tensor
 
 from manyway.core.solution import Solution
 from manyway.core.tasks import Tasks
+from manyway.methods.evidence.adapt import Shift
 from manyway.methods.evidence.calibrate import CalibratedBatch, calibrate
 from manyway.methods.evidence.confidence import confidence
 from manyway.methods.evidence.count import Findings, count
@@ -74,3 +77,37 @@ def test_what_may_not_be_asked_for_is_made_on_request():
     torch.testing.assert_close(solution.prototypes, batch.make_prototypes())
     assert solution.review_scores.shape == (2, 12)
     assert (solution.copies == 1).all()
+
+
+def test_no_number_of_queries_makes_a_class_certain_that_a_shift_could_explain_away():
+    """All queries share the doubt whether they were moved back or are of another class."""
+    batch, found, _ = answered()
+    probabilities = torch.full((2, 1, 5), 0.005).double()
+    probabilities[:, 0, 3] = 0.98
+    posterior = replace(
+        found.grouped.answers.posterior,
+        classes=torch.full((2, 1), 3),
+        probabilities=probabilities,
+    )
+    answers = replace(found.grouped.answers, posterior=posterior)
+    found = replace(found, grouped=replace(found.grouped, answers=answers))
+    certain = torch.ones(2)
+    shift = Shift(vector=torch.zeros(2, 1, 8), size=certain, probability=certain)
+    shifted = replace(batch, shift=shift)
+    power = shifted.shift_power(found.grouped.groups.presence.masses)
+    occupied = found.grouped.groups.presence.present[:, 3]
+    before = count(batch, found).independent_presence[:, 3]
+    torch.testing.assert_close(before, 0.98 * occupied)
+    tempered = 0.98**power / (0.98**power + 4 * 0.005**power)
+    torch.testing.assert_close(count(shifted, found).independent_presence[:, 3], tempered * occupied)
+    assert (tempered < 0.9).all()
+
+
+def test_a_known_label_is_present_whatever_a_shift_explains():
+    known = torch.full((2, 12), -1)
+    known[0, 0] = 4
+    batch, _, _ = answered(known)
+    certain = torch.ones(2)
+    shift = Shift(vector=torch.zeros(2, 1, 8), size=certain, probability=certain)
+    shifted = replace(batch, shift=shift)
+    assert float(count(shifted, findings(shifted)).presence[0, 4]) == 1

@@ -95,9 +95,9 @@ def test_the_bound_is_finite_with_known_queries_and_never_decreases():
 @pytest.mark.parametrize("shots", [1, 2, 5])
 def test_labels_that_the_batch_says_anyway_are_no_news_to_the_other_queries(shots: int):
     tasks = make_tasks(6, n_classes=6, n_query=20, shots=shots)
-    before = solve("evidence", tasks)
+    before = solve("evidence", tasks, adapt=False)  # of a shift they are news: it is more certain
     known = torch.where(torch.arange(20) % 3 == 0, before.labels, -1)
-    after = solve("evidence", tasks, known=known)
+    after = solve("evidence", tasks, known=known, adapt=False)
     assert torch.equal(after.labels, before.labels)
     if shots > 1:  # with one example per class, pairs of surer queries say how sure to be
         assert torch.equal(after.probabilities[known < 0], before.probabilities[known < 0])

@@ -26,8 +26,14 @@ def problem() -> tuple[Tasks, Distances, Tensor, Tensor]:
     return tasks, Distances(calibration), calibration.place(tasks.query), probabilities
 
 
-def scores_of(placed: Tensor, probabilities: Tensor, likelihood: Distances, known: int | None = None) -> Tensor:
-    """[q] the review scores, where the label of one query may be known."""
+def scores_of(
+    placed: Tensor,
+    probabilities: Tensor,
+    likelihood: Distances,
+    known: int | None = None,
+    shared: float | None = None,
+) -> Tensor:
+    """[q] the review scores, where the label of one query may be known and queries may share a doubt."""
     labels = torch.where(torch.arange(7) == known, 0, -1)[None] if known is not None else torch.full((1, 7), -1)
     part = Part(
         placed=placed,
@@ -35,13 +41,35 @@ def scores_of(placed: Tensor, probabilities: Tensor, likelihood: Distances, know
         given=labels,
         known=labels,
         unknown=torch.zeros(1, 7),
+        distinct=torch.ones(1, 7),
         assign=lambda: probabilities,
         likelihood=likelihood,
         any_given=known is not None,
         any_known=known is not None,
         any_unknown=False,
     )
-    return review.review_scores(part, probabilities)[0]
+    doubt = None if shared is None else torch.tensor([shared])
+    return review.review_scores(part, probabilities, doubt)[0]
+
+
+def test_where_all_queries_share_a_doubt_those_in_the_middle_of_a_large_group_come_first():
+    """The lone query is the most doubtful, but its label would say little about the others."""
+    _, likelihood, placed, probabilities = problem()
+    probabilities[0, :5] = torch.tensor([0.95, 0.05])
+    probabilities[0, 5] = torch.tensor([0.82, 0.18])
+    alone = scores_of(placed, probabilities, likelihood)
+    shared = scores_of(placed, probabilities, likelihood, shared=0.9)
+    assert int(alone.argmax()) == 5
+    assert int(shared.argmax()) < 5
+    torch.testing.assert_close(scores_of(placed, probabilities, likelihood, shared=0.0), alone)
+
+
+def test_an_answer_about_a_shared_doubt_leaves_less_to_ask():
+    _, likelihood, placed, probabilities = problem()
+    first = scores_of(placed, probabilities, likelihood, shared=0.9)
+    second = scores_of(placed, probabilities, likelihood, known=0, shared=0.9)
+    assert second[0] == -1
+    assert (second[1:5] < first[1:5]).all()
 
 
 def test_a_query_among_doubtful_ones_comes_before_a_lone_one_that_is_as_doubtful():

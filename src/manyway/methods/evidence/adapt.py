@@ -46,8 +46,10 @@ what the distances say (see ``confidence``).
 
 **What cannot be known.** Where few classes occur, the shift is made of their own residuals: with one class, any
 class is as good, by a shift of its own. Each of N classes has a part of 1/N in b̂, so that its distance from its
-prototype is too short by that part. The final probabilities have the power 1 − P(shift) (1 − (1 − 1/(N + ½))²),
-and queries are moved back with F (1 − 1/N²) in the place of F: if they would then all be of one class, they stay.
+prototype is too short by that part. A known label says as much about the shift as a class does. With n of them, the
+final probabilities have the power 1 − P(shift) (1 − (1 − 1/(N + n + ½))²). So do the classes of groups, where they
+say which classes occur (``count``), and a review asks first for queries that decide it (``review``). Queries are moved
+back with F (1 − 1/N²) in the place of F: if they would then all be of one class, they stay.
 
 The further answers are made where the first one gives a reason: F, in the metric, or r is above what batches
 without a shift have. These two limits save time. Of 319 shifted batches whose labels a shift had spoiled they
@@ -91,9 +93,12 @@ class Shift:
         nothing = torch.zeros_like(like)
         return Shift(vector=nothing.view(-1, 1, 1), size=nothing, probability=nothing)
 
-    def power(self, masses: Tensor) -> Tensor:
-        """[t] the power of final probabilities, for the expected class counts [t, k]."""
-        own_part = 1 / (effective_number(masses) + 0.5)
+    def power(self, masses: Tensor, n_known: Tensor) -> Tensor:
+        """[t] the power of final probabilities.
+
+        ``masses`` [t, k] are the expected class counts, ``n_known`` [t] the numbers of known labels.
+        """
+        own_part = 1 / (effective_number(masses) + n_known + 0.5)
         return 1 - self.probability * (1 - (1 - own_part).square())
 
     @property

@@ -58,6 +58,16 @@ class CalibratedBatch:
     rehearsed: Rehearsed | None = None  # what held-out examples say about claims; None where none were
     doubts: ExampleDoubts | None = None  # which examples look mislabelled; None where none can
 
+    def shift_power(self, masses: Tensor) -> Tensor | None:
+        """[t] what the doubt of a shift makes of claims; None where none was looked for.
+
+        ``masses`` [t, k] are the expected class counts. See ``Shift.power``.
+        """
+        if self.shift is None:
+            return None
+        n_known = (self.queries.given >= 0).sum(-1)
+        return self.shift.power(masses, n_known)
+
 
 def calibrate(
     tasks: Tasks,

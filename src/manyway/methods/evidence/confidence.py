@@ -95,8 +95,9 @@ def confidence(batch: CalibratedBatch, grouped: Grouped) -> Probabilities:
             found = torch.minimum(found, _contrast(grouped.groups, batch.queries.likelihood))
         plain = replace(plain, contrast=found)
         power = calibration.power * found
-        if batch.shift is not None:
-            power = power * batch.shift.power(grouped.groups.presence.masses).to(power)
+        of_shift = batch.shift_power(grouped.groups.presence.masses)
+        if of_shift is not None:
+            power = power * of_shift.to(power)
         if batch.rehearsed is not None:
             power = power * batch.rehearsed.power.to(power)
     return replace(plain, power=power.view(-1, 1, 1))

@@ -15,7 +15,6 @@ import torch
 from torch import Tensor
 
 from manyway.core import Answered, Solution
-from manyway.methods.evidence.adapt import Shift
 from manyway.methods.evidence.calibrate import CalibratedBatch
 from manyway.methods.evidence.confidence import Probabilities, tempered
 from manyway.methods.evidence.copies import copies
@@ -78,7 +77,8 @@ def count(batch: CalibratedBatch, findings: Findings) -> Solution:
     if contrast is not None:
         learned["contrast"] = contrast
     answer = Answer(probabilities=findings.probabilities, unknown_groups=unknown_groups)
-    answers = queries.answers(answer, review_answers)
+    of_shift = batch.shift_power(findings.grouped.groups.presence.masses)
+    answers = queries.answers(answer, partial(review_answers, of_shift))
     return Solution(
         answers.probabilities,
         findings.grouped.n_iter,
@@ -87,7 +87,7 @@ def count(batch: CalibratedBatch, findings: Findings) -> Solution:
         objective_parts=findings.searched.terms,
         make_presence=partial(
             _independent_presence,
-            _in_doubt(findings.grouped, batch.shift),
+            _in_doubt(findings.grouped.answers.posterior, of_shift),
             findings.grouped.groups.presence.present,
             queries.given_classes,
         ),
@@ -103,17 +103,16 @@ def count(batch: CalibratedBatch, findings: Findings) -> Solution:
     )
 
 
-def _in_doubt(grouped: Grouped, shift: Shift | None) -> GroupPosterior:
-    """Which class each group belongs to, as far as a shift leaves that open.
+def _in_doubt(posterior: GroupPosterior, power: Tensor | None) -> GroupPosterior:
+    """Which class each group belongs to, with the doubt of a shift: its power [t]; None: no shift.
 
     With one or two classes, a shift and another class look alike. All queries share that doubt, so
     that many of them do not make it less.
     """
-    posterior = grouped.answers.posterior
-    if shift is None or not posterior.classes.shape[1]:
+    if power is None or not posterior.classes.shape[1]:
         return posterior
-    power = shift.power(grouped.groups.presence.masses).to(posterior.probabilities)
-    doubtful = tempered(posterior.probabilities, power.view(-1, 1, 1))
+    probabilities = posterior.probabilities
+    doubtful = tempered(probabilities, power.to(probabilities).view(-1, 1, 1))
     return replace(posterior, probabilities=doubtful)
 
 

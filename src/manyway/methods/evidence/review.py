@@ -12,7 +12,7 @@ _MOST_PAIRS = 1 << 25  # of queries that are compared: limits memory and time
 _SHORTEST = 1e-30  # a row of zeros has no direction
 
 
-def review_scores(part: Part, outcomes: Tensor) -> Tensor:
+def review_scores(part: Part, outcomes: Tensor, shared: Tensor | None = None) -> Tensor:
     """The expected number of labels that an answer to each query repairs.
 
     An answer repairs the label of its own query with the probability that this is wrong, its doubt
@@ -24,12 +24,19 @@ def review_scores(part: Part, outcomes: Tensor) -> Tensor:
     where p runs over the queries whose label is known, and nearness falls from 1 to 0 around the
     distance of two samples of one class.
 
+    Where queries differ from the examples all alike, they share the doubt δ whether their labels
+    are moved with them (``adapt``). An answer then says something about all queries, however far:
+    the more, the more of them are like its own query, which therefore lies in the middle of a large
+    group. With s_q, the mean of a_qo over the queries o, a_qo becomes a_qo + δ (1 − a_qo) s_q.
+
     Parameters
     ----------
     part : Part
         All queries.
     outcomes : Tensor of shape [t, q, k]
         The probabilities of the classes; with a last column for unknown, where queries may be.
+    shared : Tensor of shape [t] or None, default=None
+        δ; None: 0.
 
     Returns
     -------
@@ -46,6 +53,9 @@ def review_scores(part: Part, outcomes: Tensor) -> Tensor:
     alike: Tensor = directions @ _rows(directions, others).mT
     nearness = part.likelihood.nearness(placed, _rows(placed, others))
     alike *= nearness  # [t, q, o]
+    if shared is not None:
+        of_shift = shared.to(alike).view(-1, 1, 1) * alike.mean(-1, keepdim=True)
+        alike += of_shift * (1 - alike)
     alike.scatter_(1, others.unsqueeze(1), 0)  # nothing else is learned about the query itself
     remaining = doubt.gather(1, others) / (1 + (alike * known).sum(1))
     scores: Tensor = doubt + 0.5 * (alike @ remaining.unsqueeze(-1)).squeeze(-1)
@@ -57,9 +67,13 @@ def _rows(table: Tensor, index: Tensor) -> Tensor:
     return table.gather(1, index.unsqueeze(-1).expand(-1, -1, table.shape[-1]))
 
 
-def review_answers(part: Part, answers: Answered) -> Tensor:
-    """[t, q] ``review_scores`` of all queries, given their answers."""
+def review_answers(of_shift: Tensor | None, part: Part, answers: Answered) -> Tensor:
+    """[t, q] ``review_scores`` of all queries, given their answers.
+
+    ``of_shift`` [t]: what the doubt of a shift makes of claims, a power; None: there is none.
+    """
     outcomes = answers.probabilities
     if answers.unknown is not None:
         outcomes = torch.cat([outcomes, answers.unknown.unsqueeze(-1)], -1)
-    return review_scores(part, outcomes)
+    shared = None if of_shift is None else 1 - of_shift
+    return review_scores(part, outcomes, shared)

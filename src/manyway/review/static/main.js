@@ -10,7 +10,7 @@ import { Panel } from "./panel.js";
 
 const overview = await load();
 const model = new Model(overview);
-const problems = { unsaved: "", server: "", labels: "" };
+const problems = { unsaved: "", server: "", labels: "", items: "" };
 document.body.dataset.just = 600; // milliseconds in which nobody has seen a new suggestion yet
 let spoken = 0;
 
@@ -57,7 +57,7 @@ function draw() {
 }
 
 function drawProgress() {
-  const { items, reviewed, errors, right, enough, explained } = model.progress;
+  const { items, reviewed, errors, right, enough, explained, differs } = model.progress;
   const parts = [`${reviewed.toLocaleString("en")} of ${items.toLocaleString("en")} reviewed`];
   if (reviewed < items) {
     parts.push(`${errors < 10 ? errors.toFixed(1) : Math.round(errors).toLocaleString("en")} errors expected`);
@@ -65,6 +65,7 @@ function drawProgress() {
   } else parts.push("all done");
   find("counts").textContent = parts.join(" · ");
   find("counts").title = explained;
+  complain("items", differs);
   find("counts").classList.toggle("enough", right >= enough);
   const meter = find("meter");
   meter.setAttribute("aria-valuenow", Math.round((100 * reviewed) / items));
