@@ -1,10 +1,16 @@
 """Of a large task, the search updates few assignments several times before it updates all."""
 
+import sys
+from types import SimpleNamespace
+
 import pytest
 import torch
 
 from manyway import Tasks, solve
+from manyway.methods import evidence
 from manyway.methods.evidence import dense
+from manyway.methods.evidence.loop import anneal
+from manyway.methods.evidence.schedule import Parameters
 
 
 @pytest.fixture
@@ -69,3 +75,37 @@ def test_a_class_that_gains_late_is_not_missed_while_it_rests(monkeypatch: pytes
         monkeypatch.setattr(dense, "LARGE", large)
         found.append(solve("evidence", tasks, max_iter=500).probabilities)
     torch.testing.assert_close(*found, atol=2e-2, rtol=0)
+
+
+def test_beside_a_kernel_only_tasks_with_queries_that_count_less_are_searched_by_the_loop(monkeypatch):
+    """The kernel lets every query count one."""
+    generator = torch.Generator().manual_seed(0)
+    log_likelihood = 3 * torch.randn(3, 8, 5, generator=generator)
+    counted = torch.ones(3, 8, 1)
+    counted[1, 4:] = 0
+    parameters = Parameters()
+    counts = torch.ones(3, 5)
+    plain = parameters.prior(8, counts)
+    prior = parameters.prior(8, counts, weighted=True)
+    unweighted = anneal(dense.Dense.of(log_likelihood), plain, parameters)
+    expected = anneal(dense.Dense.of(log_likelihood, counted), prior, parameters)
+    searched = []
+
+    def search(likelihood, *_):
+        searched.append(len(likelihood))
+        outcome = unweighted.outcome
+        return SimpleNamespace(
+            assignments=unweighted.queries.u.clone(), n_iter=outcome.n_iter, converged=outcome.converged
+        )
+
+    kernel = SimpleNamespace(MAX_CLASSES=10, MAX_PAIRS=1000, search=search)
+    monkeypatch.setitem(sys.modules, "manyway.methods.evidence.kernel", kernel)
+    monkeypatch.setattr(evidence, "kernel", kernel, raising=False)
+    monkeypatch.setattr(dense, "fused", lambda _: True)
+    found = dense.fused_search(dense.Dense.of(log_likelihood, counted), prior, parameters)
+    torch.testing.assert_close(found.queries.u, expected.queries.u)
+    assert torch.equal(found.outcome.n_iter, expected.outcome.n_iter)
+    assert bool(found.outcome.converged.all())
+    every = dense.fused_search(dense.Dense.of(log_likelihood, 0.5 * torch.ones(3, 8, 1)), prior, parameters)
+    torch.testing.assert_close(every.queries.u.sum(-1), torch.full((3, 8), 0.5))
+    assert searched == [3]  # not where all tasks have such queries

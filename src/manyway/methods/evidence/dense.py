@@ -281,16 +281,33 @@ def fused_search(queries: Dense, prior: Concentrations, parameters: Parameters) 
     """The same as ``anneal``, by the compiled kernel where there is one for these tensors.
 
     The kernel needs float32 on a GPU, queries that count one each, and a task that fits into one
-    program.
+    program. Tasks with queries that count less are searched once more, by the loop.
     """
     log_likelihood = queries.log_likelihood
-    _, n_query, n_classes = log_likelihood.shape
+    n_tasks, n_query, n_classes = log_likelihood.shape
     single = log_likelihood.dtype == torch.float32
-    if fused(log_likelihood) and single and not prior.weighted:
-        from manyway.methods.evidence import kernel
+    if not fused(log_likelihood) or not single:
+        return anneal(queries, prior, parameters)
+    from manyway.methods.evidence import kernel
 
-        if n_classes <= kernel.MAX_CLASSES and n_query * n_classes <= kernel.MAX_PAIRS:
-            found = kernel.search(log_likelihood, prior.values, prior.normaliser, parameters)
-            outcome = Outcome(n_iter=found.n_iter, converged=found.converged)
-            return Found(queries=replace(queries, u=found.assignments), outcome=outcome)
-    return anneal(queries, prior, parameters)
+    weighted = _weighted_tasks(queries, prior)
+    fits = n_classes <= kernel.MAX_CLASSES and n_query * n_classes <= kernel.MAX_PAIRS
+    if not fits or len(weighted) == n_tasks:
+        return anneal(queries, prior, parameters)
+    found = kernel.search(log_likelihood, prior.values, prior.normaliser, parameters)
+    queries = replace(queries, u=found.assignments)
+    n_iter = found.n_iter
+    converged = found.converged
+    if len(weighted):
+        again = anneal(queries.select(weighted), prior, parameters)
+        queries.replace(weighted, again.queries)
+        n_iter = n_iter.index_copy(0, weighted, again.outcome.n_iter.to(n_iter))
+        converged = converged.index_copy(0, weighted, again.outcome.converged.to(converged))
+    return Found(queries=queries, outcome=Outcome(n_iter=n_iter, converged=converged))
+
+
+def _weighted_tasks(queries: Dense, prior: Concentrations) -> Tensor:
+    """[m] the tasks with queries that count less than one."""
+    if not prior.weighted:
+        return torch.zeros(0, dtype=torch.int64, device=queries.u.device)
+    return (queries.counted != 1).flatten(1).any(1).nonzero().squeeze(1)
