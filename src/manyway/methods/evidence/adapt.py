@@ -357,7 +357,7 @@ class Residuals:
     squared: Tensor  # [t] r: the mean squared distance from the prototype, relative to left-out examples
     distinct: Tensor  # [t, q] 0 for near-copies of other queries, which have no part in both, else 1
 
-    def __getitem__(self, rows: Tensor) -> Residuals:
+    def __getitem__(self, rows: Tensor | slice) -> Residuals:
         """Those of some tasks [m]."""
         return Residuals(
             mean=self.mean[rows],
