@@ -100,9 +100,7 @@ def test_a_dry_run_notes_each_thing_once(encoded, run_in_folder):  # noqa: F811
     assert len(notes) == len(set(notes)) > 1
 
 
-def test_the_time_of_a_dry_run_is_that_of_items_and_not_of_loading(
-    encoded, run_in_folder, monkeypatch
-):  # noqa: F811
+def test_a_dry_run_times_items_and_not_loading(encoded, run_in_folder, monkeypatch):  # noqa: F811
     Path("known.csv").write_text("text,label\nbanana,x\nsalad,x\nbee,y\ntree,y\n")
     Path("items.txt").write_text("a canal\nsleep\n")
     clock = [0.0]
