@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -391,7 +391,7 @@ _FOR_FEATURES = "is for features; leave it out with --scores."
 _FOR_SCORES = "is for the scores of a classifier; name their file with --scores."
 
 
-def _refuse(given: dict[str, object], reason: str) -> None:
+def _refuse(given: Mapping[str, object], reason: str) -> None:
     """Refuse the first option that has a value."""
     for option in (option for option, value in given.items() if value is not None):
         raise InputError(f"{option} {reason}")

@@ -69,11 +69,11 @@ def knows_parameters(made: type[R]) -> type[R]:
         ...
     manyway.errors.InputTypeError: Point has no parameter 'letf'; did you mean 'left'?
     """
-    construct = made.__init__
+    construct: Callable[..., None] = made.__init__
     signature = inspect.signature(construct)
 
     @functools.wraps(construct)
-    def checked(self: R, *given: Any, **named: Any) -> None:
+    def checked(self: Any, *given: Any, **named: Any) -> None:
         refuse_unknown(type(self).__name__, signature, named)
         construct(self, *given, **named)
 
