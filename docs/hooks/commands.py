@@ -12,6 +12,7 @@ def command_reference() -> str:
     import typer
 
     from manyway.cli import app
+    from manyway.cli.options import WHOLE_HELP, with_formats
 
     group: Any = typer.main.get_command(app)
     parts = []
@@ -20,8 +21,10 @@ def command_reference() -> str:
             continue
         command.name_formats()
         usage = " ".join(_argument(p) for p in command.params if p.param_type_name == "argument")
-        parts.append(f"## manyway {name}\n\n```\nmanyway {name} {usage} [OPTIONS]\n```\n\n{_text(command.help)}\n")
-        rows = [_row(p) for p in command.params if p.name != "help" and not getattr(p, "hidden", False)]
+        about = _text(with_formats(WHOLE_HELP[name]))
+        parts.append(f"## manyway {name}\n\n```\nmanyway {name} {usage} [OPTIONS]\n```\n\n{about}\n")
+        # also those that --help leaves to --help-all
+        rows = [_row(p) for p in command.params if p.name not in ("help", "help_all")]
         if rows:
             parts.append("| argument or option | meaning | default |\n|---|---|---|\n" + "".join(rows))
     return "\n".join(parts)

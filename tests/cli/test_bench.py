@@ -149,7 +149,6 @@ def test_metrics_and_skipped_experiments(run, tmp_path):
     assert code == 0
     assert "alibration error" in out
     assert "skipped shots=1 k_eff=13 n_query=12 on toy: k_eff is 13 but a task has only 12 classes" in out
-    assert "Tasks of 2 kind(s) were skipped, because the features cannot serve them." in out
     assert {record["task"]["k_eff"] for record in contents(tmp_path / "results").values()} == {6}
 
 

@@ -102,3 +102,16 @@ def test_what_cannot_be_done_is_said_before_the_work(examine, words, message):
     assert message in err
     assert Path("known.csv").read_text() == before
     assert Path("old.html").read_text() == "mine"
+
+
+def test_rows_with_missing_cells_are_examined_as_they_are_labelled(examine):
+    write_features("items.csv", labelled=False)
+    for path in ("known.csv", "items.csv"):
+        lines = Path(path).read_text().splitlines()
+        lines[3] = lines[3].rpartition(",")[0] + ","
+        Path(path).write_text("\n".join(lines) + "\n")
+    code, out, err = examine("known.csv", "items.csv", "-o", "examples.csv")
+    assert code == 0, err
+    assert "18 examples of 3 classes" in out
+    assert "1 of 18 rows of known.csv lack numbers, in 'z'" in err
+    assert len(Path("examples.csv").read_text().splitlines()) == 19

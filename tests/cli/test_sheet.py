@@ -12,6 +12,7 @@ from PIL import Image
 
 from manyway.cli import review as reviews
 from manyway.cli.inputs import Inputs
+from manyway.cli.options import ReadingOptions
 from manyway.files.formats.registry import table_format
 from tests.cli.test_inputs import encoded  # noqa: F401 (a fixture)
 
@@ -185,7 +186,7 @@ def test_one_table_is_opened_once_for_both_kinds_of_rows(suffix, tmp_path, monke
     path = tmp_path / f"sheet.{suffix}"
     write(sheet(), path)
     opened = note_opening(path, monkeypatch)
-    source = Inputs.of(path, cached=False)
+    source = Inputs.of(path, reading=ReadingOptions(no_cache=True))
     examples, items, _ = source.read(torch.device("cpu"))
     assert opened == [path.name]
     table = sheet()
@@ -199,7 +200,7 @@ def test_one_table_of_texts_is_opened_once(encoded, tmp_path, monkeypatch):  # n
     path = tmp_path / "tickets.csv"
     path.write_text("ticket,text,label\nT1,banana,x\nT2,a canal,\nT3,salad,x\nT4,bee,y\nT5,tree,y\nT6,sleep,\n")
     opened = note_opening(path, monkeypatch)
-    source = Inputs.of(path, cached=False)
+    source = Inputs.of(path, reading=ReadingOptions(no_cache=True))
     examples, items, _ = source.read(torch.device("cpu"))
     assert opened == [path.name]
     assert (examples.labels, items.names) == (("x", "x", "y", "y"), ["T2", "T6"])

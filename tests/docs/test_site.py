@@ -13,6 +13,7 @@ ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
 sys.path.insert(0, str(DOCS / "hooks"))
 
+from commands import command_reference  # noqa: E402
 from diagrams import draw  # noqa: E402
 
 SCRIPTS = sorted((DOCS / "gallery").glob("*.py"))
@@ -31,6 +32,14 @@ def test_every_public_name_is_on_one_page_of_the_reference():
     names = next(ast.literal_eval(node.value) for node in stub.body if isinstance(node, ast.Assign))
     pages = [page.read_text(encoding="utf-8") for page in (DOCS / "reference").glob("*.md")]
     assert sorted(re.findall(r"^::: manyway\.(\w+)$", "\n".join(pages), flags=re.M)) == sorted(names)
+
+
+def test_the_reference_has_every_option_also_those_that_the_short_help_leaves_out():
+    page = command_reference()
+    label = page.partition("## manyway label\n")[2].partition("\n## ")[0]
+    for option in ("--output", "--class-prior", "--expect", "--batch-by", "--dask", "--json", "--dry-run"):
+        assert f"`{option}`" in label
+    assert "cat tickets.csv | manyway label intents.csv - --json" in label
 
 
 def test_the_gallery_lists_every_script():

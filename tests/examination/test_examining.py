@@ -145,3 +145,53 @@ def test_the_table_has_a_row_per_example_and_json_has_everything(found):
 def test_what_cannot_be_examined_is_said(labels, more, message):
     with pytest.raises(InputError, match=message):
         examine(np.eye(4), labels, **more)
+
+
+def with_gaps(rows: np.ndarray, part: float, seed: int = 0) -> np.ndarray:
+    """The rows without some of their cells."""
+    missing = np.random.default_rng(seed).random(rows.shape) < part
+    return np.where(missing, np.nan, rows)
+
+
+def test_examples_that_lack_cells_are_examined_and_are_worth_less(drawn, found):
+    features, labels, _ = drawn
+    lacking = examine(with_gaps(features, 0.5), labels)
+    assert lacking.n_examples == len(labels)
+    assert lacking.rehearsal.n_items == found.rehearsal.n_items
+    assert lacking.rehearsal.n_right < found.rehearsal.n_right
+    assert lacking.batches[0].accuracy < found.batches[0].accuracy
+
+
+def test_a_cell_that_is_missing_does_not_tell_the_class_of_its_example():
+    rng = np.random.default_rng(0)
+    labels = np.repeat(["ant", "bee"], 20)
+    noise = with_gaps(rng.normal(size=(40, 6)), 0.8)
+    assert examine(noise, labels).batches[0].accuracy < 0.7
+
+
+def test_examples_that_lack_the_same_cells_are_no_copies(drawn):
+    features, labels, _ = drawn
+    lacking = features.copy()
+    lacking[[0, 1], 1:] = np.nan
+    assert [pair.rows for pair in examine(lacking, labels).copies] == [(46, 47)]
+
+
+def test_items_that_lack_cells_do_not_count_for_the_distance_of_the_items(drawn):
+    features, labels, items = drawn
+    lacking = items.copy()
+    lacking[:10, 0] = np.nan
+    assert examine(features, labels, lacking).shift.n_items == len(items) - 10
+    assert examine(features, labels, with_gaps(items, 1.0)).shift is None
+
+
+def test_a_column_without_a_number_is_left_out_and_examples_without_any_are_refused(drawn):
+    features, labels, items = drawn
+    empty = np.full((len(features), 1), np.nan)
+    further = np.ones((len(items), 1))
+    left_out = examine(np.hstack([features, empty]), labels, np.hstack([items, further]))
+    without = examine(features, labels, items)
+    assert left_out.log_odds == pytest.approx(without.log_odds)
+    assert left_out.shift.ratio == pytest.approx(without.shift.ratio)
+    assert left_out.rehearsal == without.rehearsal
+    with pytest.raises(InputError, match="No column has a number in any example"):
+        examine(np.full_like(features, np.nan), labels)

@@ -215,3 +215,16 @@ def test_a_misspelt_parameter_is_said_with_the_right_one():
         manyway.Evidence(openset=True)
     with pytest.raises(InputError, match="sample_tasks has no parameter 'sed'; did you mean 'seed'"):
         manyway.sample_tasks(features(), SPEC, sed=1)
+
+
+@pytest.mark.parametrize(
+    ("made", "named", "message"),
+    [
+        (manyway.EvidenceFromScores, {"clases": ["a", "b"]}, "no parameter 'clases'; did you mean 'classes'"),
+        (TaskSpec, {"shot": 5}, "no parameter 'shot'; did you mean 'shots'"),
+        (FeatureSet, {"featurs": X, "labels": Y}, "no parameter 'featurs'; did you mean 'features'"),
+    ],
+)
+def test_a_misspelt_parameter_of_a_class_is_said_with_the_right_one(made, named, message):
+    with pytest.raises(InputError, match=f"{made.__name__} has {message}"):
+        made(**named)

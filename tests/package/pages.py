@@ -16,23 +16,24 @@ from PIL import Image
 
 ROOT = Path(__file__).parents[2]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs" / "start").glob("*.md"))]
+_BLOCK = re.compile(r"^```(\w*)\n(.*?)^```$", flags=re.M | re.S)
 _STARTED = "Review of "  # what a review prints when its page can be opened
 _NOT_HERE = "manyway bench"  # it needs features that are not published with the package
 COLOURS = {"house sparrow": (250, 10, 10), "barn swallow": (10, 250, 10), "wren": (10, 10, 250)}
 
 
 def commands(page: Path) -> list[str]:
-    """The commands of a page, in code blocks and in tables."""
+    """The commands of a page: in code blocks, in tables and in sentences."""
     text = page.read_text(encoding="utf-8")
     lines = [line for block in blocks(text, "") for line in block.splitlines() if line.startswith("manyway ")]
-    lines += re.findall(r"^\|.*?`(manyway [^`]+)`", text, flags=re.M)
+    prose = _BLOCK.sub("", text)
+    lines += [" ".join(command.split()) for command in re.findall(r"`(manyway [^`]+)`", prose)]
     return [line for line in dict.fromkeys(lines) if not line.startswith(_NOT_HERE)]
 
 
 def blocks(text: str, language: str) -> list[str]:
     """The blocks of code of a page that are in a language; '' for those that say none."""
-    found = re.findall(r"^```(\w*)\n(.*?)^```$", text, flags=re.M | re.S)
-    return [code for name, code in found if name == language]
+    return [code for name, code in _BLOCK.findall(text) if name == language]
 
 
 def extras_of_readme() -> str:

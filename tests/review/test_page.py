@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import os
 import re
 import signal
@@ -25,6 +26,7 @@ from manyway.files.items import Items
 from manyway.review.actions import ACTIONS, Label
 from manyway.review.app import make_app
 from manyway.review.data import TEXTS, ReviewData
+from manyway.review.export import export_labels
 from manyway.review.guard import Guard
 from manyway.review.relabel import Relabel
 from manyway.review.serve import open_review, serve, take_port
@@ -829,6 +831,18 @@ def test_groups_of_unknown_items_come_first_where_these_are_asked_for_and_are_na
     assert all(found.chosen(row)[0] != NO_CLASS for row in moved)
 
 
+def test_a_group_has_one_number_on_the_page_and_in_the_table(open_page, tmp_path):
+    review = open_page(with_unknown_items())
+    review.page.locator("#sort").select_option("unknown")
+    export_labels(review.session, tmp_path / "labels.csv")
+    with (tmp_path / "labels.csv").open(newline="", encoding="utf-8-sig") as file:
+        written = [row["group"] for row in csv.DictReader(file)]
+    titles = {row: review.group_of(row) for row in range(40)}
+    grouped = {row: title for row, title in titles.items() if title.startswith("New group ")}
+    assert len(set(grouped.values())) >= 2
+    assert grouped == {row: f"New group {written[row]}" for row in grouped}
+
+
 def test_an_action_that_got_no_answer_is_sent_again_and_done_once(open_page):
     review = open_page()
     # The page itself loses the answer: the server has done the action, and the page does not hear of it.
@@ -1090,3 +1104,22 @@ def test_a_random_check_says_when_one_is_done(open_page):
     review.settle()
     review.press("Enter")
     review.until("document.getElementById('checking').hidden")
+
+
+def test_a_check_that_is_ended_early_shows_its_bound(open_page):
+    review = open_page(make_review(n_items=20))
+    page = review.page
+    review.press("d")
+    page.wait_for_selector("#check-sheet[open]")
+    review.press("Enter")
+    review.until("!document.getElementById('checking').hidden")
+    for _ in range(2):
+        row = review.session.progress()["check"]["next"]
+        review.until(f"document.querySelector('.item.current')?.dataset.row === '{row}'")
+        review.press("Enter")
+        review.until("!document.body.classList.contains('saving')")
+    assert not review.session.progress()["check"]["done"]
+    page.locator("#check-end").click()
+    review.until("document.getElementById('check-end').hidden")
+    said = page.locator("#checking-said").inner_text()
+    assert re.match(r"The check is over after 2 answers: with 95 % confidence at most \d+ of the 18 labels", said)

@@ -18,7 +18,7 @@ from typer.main import get_command
 import manyway
 from manyway import encoding
 from manyway.cli import bench, doctor, examine, extract, judge, label, review, show, train
-from manyway.cli.console import OPTIONS, QUIET, say, spell_streams, with_options
+from manyway.cli.console import NOTES, OPTIONS, QUIET, say, spell_streams, with_options
 from manyway.cli.options import with_formats
 from manyway.cli.paths import local_path
 from manyway.errors import InputError
@@ -32,6 +32,7 @@ class _Command(TyperCommand):
 
     def invoke(self, ctx: Any) -> Any:
         OPTIONS.set(self.params)
+        NOTES.set([])
         QUIET.set(bool(ctx.params.get("quiet") or ctx.params.get("as_json")))
         with tempfile.TemporaryDirectory(prefix="manyway-") as folder:
             try:

@@ -6,8 +6,9 @@ The commands that show their results are in ``show``.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
-from typing import Annotated, Any, NoReturn
+from typing import Any, NoReturn
 
 import typer
 
@@ -15,7 +16,7 @@ from manyway import bench as runs
 from manyway import core, plots
 from manyway.bench import show
 from manyway.cli.console import console, say
-from manyway.cli.options import command, progress_bar
+from manyway.cli.options import ExperimentOptions, command, progress_bar
 from manyway.cli.show import print_grids
 from manyway.methods import get_method
 
@@ -24,20 +25,10 @@ from manyway.methods import get_method
 def bench(
     suite: str | None = None,
     *,
-    features: Path | None = None,
-    data: Path | None = None,
-    tasks: Annotated[int | None, typer.Option(min=1)] = None,
-    seed: int | None = None,
-    only: list[str] | None = None,
-    task: list[str] | None = None,
+    options: ExperimentOptions,
     tuned: Path | None = None,
-    device: str | None = None,
-    jobs: Annotated[int, typer.Option(min=1)] = 1,
-    dask: str | None = None,
-    rerun: bool = False,
     dry_run: bool = False,
     allow_code: bool = False,
-    results: Path = Path("results"),
 ) -> None:
     """Run a suite of experiments, skipping those that already have results.
 
@@ -62,12 +53,8 @@ def bench(
     ----------
     suite
         The name of a suite, or a TOML file of your own. Without it, the suites are listed.
-    seed
-        The seed that tasks are drawn with.
     tuned
         Parameters chosen by `manyway tune`. Default: RESULTS/tuned.json.
-    dask
-        The address of a Dask scheduler, whose workers then run the tasks.
     dry_run
         Only list the experiments, what is missing, and estimated times.
     allow_code
@@ -79,26 +66,18 @@ def bench(
         return
 
     loaded = runs.load_suite(suite, allow_code=allow_code)
-    store = runs.Store(results)
-    where = _device(device, dask)
-    wishes = runs.SuiteChanges(
-        features=features,
-        data=data,
-        n_tasks=tasks,
-        seed=seed,
-        only=runs.parse_only(only or []),
-        task=runs.parse_task(task or []),
-        tuned=runs.read_tuned(tuned, results),
-    )
+    store = runs.Store(options.results)
+    where = _device(options)
+    wishes = replace(_changes(options), tuned=runs.read_tuned(tuned, options.results))
     todo, skipped = runs.make_jobs(loaded, wishes)
     if dry_run:
-        _list(todo, skipped, store, where, rerun)
+        _list(todo, skipped, store, where, options.rerun)
         return
     plan = runs.make_plan(loaded, todo, wishes, store, skipped)
     store.sweep()
     store.write_plan(plan)
-    failures = _run(todo, store, where, n_jobs=jobs, dask=dask, rerun=rerun)
-    _show(show.load_view(store, plan), results)
+    failures = _run(todo, store, where, options)
+    _show(show.load_view(store, plan), options.results)
     _report(skipped, failures)
 
 
@@ -106,18 +85,8 @@ def bench(
 def tune(
     grid: str = "tune",
     *,
-    features: Path | None = None,
-    data: Path | None = None,
-    tasks: Annotated[int | None, typer.Option(min=1)] = None,
-    seed: int | None = None,
-    only: list[str] | None = None,
-    task: list[str] | None = None,
+    options: ExperimentOptions,
     method: list[str] | None = None,
-    device: str | None = None,
-    jobs: Annotated[int, typer.Option(min=1)] = 1,
-    dask: str | None = None,
-    rerun: bool = False,
-    results: Path = Path("results"),
 ) -> None:
     """Choose hyper-parameters on validation classes.
 
@@ -139,46 +108,36 @@ def tune(
     ----------
     grid
         A suite in which every method has parameters to sweep.
-    seed
-        The seed that tasks are drawn with.
     method
         Tune only this method; short for --only method=NAME. May be repeated.
-    dask
-        The address of a Dask scheduler, whose workers then run the tasks.
     """
     suite = runs.load_suite(grid)
     runs.check_grid(suite)
-    store = runs.Store(results)
-    where = _device(device, dask)
+    store = runs.Store(options.results)
+    where = _device(options)
     methods = method or []
     for name in methods:
         get_method(name)
-    wishes = runs.SuiteChanges(
-        features=features,
-        data=data,
-        n_tasks=tasks,
-        seed=seed,
-        only=runs.parse_only([*(only or []), *(f"method={name}" for name in methods)]),
-        task=runs.parse_task(task or []),
-    )
+    wishes = _changes(options, only=[f"method={name}" for name in methods])
     todo, skipped = runs.make_jobs(suite, wishes)
     swept = [job for job in todo if job.experiment.learn is None]
     lessons = [job for job in todo if job.experiment.learn is not None]
     runs.check_lessons(lessons)
     failures: list[runs.Failure] = []
     chosen: dict[str, dict[str, dict[str, Any]]] = {}
+    target_file = options.results / runs.FILE
     if swept:
         plan = runs.make_plan(suite, swept, wishes, store, skipped)
         store.write_plan(plan)
-        failures = _run(swept, store, where, n_jobs=jobs, dask=dask, rerun=rerun)
+        failures = _run(swept, store, where, options)
         chosen = runs.choose(show.load_view(store, plan).records, suite)
-        runs.write_tuned(chosen, results / runs.FILE)
+        runs.write_tuned(chosen, target_file)
     for job in lessons:
-        target, entry = _learn(job, results, where, rerun)
-        runs.write_tuned({target: {job.experiment.method: entry}}, results / runs.FILE)
+        target, entry = _learn(job, options, where)
+        runs.write_tuned({target: {job.experiment.method: entry}}, target_file)
         chosen.setdefault(target, {})[job.experiment.method] = entry
     _say_chosen(chosen)
-    say(f"chosen: {results / runs.FILE}")
+    say(f"chosen: {target_file}")
     _report(skipped, failures)
 
 
@@ -197,8 +156,20 @@ def _chosen_words(entry: dict[str, Any]) -> str:
     return f"{words}  ({100 * entry['accuracy']:.1f} ± {100 * entry['ci95']:.1f})"
 
 
+def _changes(options: ExperimentOptions, only: Sequence[str] = ()) -> runs.SuiteChanges:
+    """What the options change in a suite; ``only`` is said beside that of the options."""
+    return runs.SuiteChanges(
+        features=options.features,
+        data=options.data,
+        n_tasks=options.tasks,
+        seed=options.seed,
+        only=runs.parse_only([*(options.only or []), *only]),
+        task=runs.parse_task(options.task or []),
+    )
+
+
 def _learn(
-    job: runs.Job, results: Path, device: str | None, rerun: bool
+    job: runs.Job, options: ExperimentOptions, device: str | None
 ) -> tuple[str, dict[str, Any]]:
     """Learn the parameters of a method, with a bar that counts the tasks of all steps."""
     learning = job.experiment.learn
@@ -207,7 +178,11 @@ def _learn(
         with progress_bar(console()) as bar:
             line = bar.add_task(job.title, total=learning.steps * job.experiment.n_tasks)
             return runs.learn_job(
-                job, results, device, rerun, lambda n_tasks: bar.advance(line, n_tasks)
+                job,
+                options.results,
+                device,
+                options.rerun,
+                lambda n_tasks: bar.advance(line, n_tasks),
             )
     except KeyboardInterrupt:
         _stop("Finished steps")
@@ -222,10 +197,6 @@ def _report(skipped: Sequence[str], failures: Sequence[runs.Failure]) -> None:
     """Say what was not done; a failure is an exit code of its own."""
     for words in skipped:
         say(f"skipped {words}")
-    if skipped:
-        say(
-            f"Tasks of {len(skipped)} kind(s) were skipped, because the features cannot serve them."
-        )
     for failure in failures:
         say(f"failed {failure.job.title}: {failure.error}", "red")
     if failures:
@@ -234,9 +205,11 @@ def _report(skipped: Sequence[str], failures: Sequence[runs.Failure]) -> None:
         raise typer.Exit(1)
 
 
-def _device(asked: str | None, dask: str | None) -> str | None:
+def _device(options: ExperimentOptions) -> str | None:
     """Where to run; with Dask that is decided on the workers."""
-    return asked if dask is not None else str(core.resolve_device(asked))
+    if options.dask is not None:
+        return options.device
+    return str(core.resolve_device(options.device))
 
 
 def _list(
@@ -291,13 +264,11 @@ def _run(
     jobs: Sequence[runs.Job],
     store: runs.Store,
     device: str | None,
-    n_jobs: int,
-    dask: str | None,
-    rerun: bool,
+    options: ExperimentOptions,
 ) -> list[runs.Failure]:
-    known = set() if rerun else store.keys()
+    known = set() if options.rerun else store.keys()
     missing = [job for job in jobs if job.key not in known]
-    if rerun:
+    if options.rerun:
         for job in jobs:
             store.forget_partial(job.key)
     if len(missing) < len(jobs):
@@ -313,7 +284,9 @@ def _run(
             def watch(job: runs.Job, n_tasks: int) -> None:
                 progress.update(line, description=job.title, advance=n_tasks)
 
-            return runs.run_jobs(missing, store, device, watch, n_jobs=n_jobs, dask=dask)
+            return runs.run_jobs(
+                missing, store, device, watch, n_jobs=options.jobs, dask=options.dask
+            )
     except KeyboardInterrupt:
         _stop("Finished tasks")
 

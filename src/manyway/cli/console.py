@@ -79,6 +79,7 @@ def spell_streams() -> None:
 
 # whether the running command prints errors only
 QUIET: ContextVar[bool] = ContextVar("quiet", default=False)
+NOTES: ContextVar[list[str] | None] = ContextVar("notes", default=None)  # what it has noted so far
 OPTIONS: ContextVar[Sequence[Any]] = ContextVar("options", default=())  # of the running command
 
 
@@ -137,8 +138,12 @@ def console(*, stderr: bool = False) -> Console:
 
 
 def note(text: str) -> None:
-    """Print what a reader guessed, in the words of the running command."""
-    say(f"note: {with_options(text, OPTIONS.get())}", stderr=True)
+    """Print what a reader guessed, in the words of the running command, and keep it for its JSON."""
+    words = with_options(text, OPTIONS.get())
+    noted = NOTES.get()
+    if noted is not None:
+        noted.append(words)
+    say(f"note: {words}", stderr=True)
 
 
 def say(text: object, style: str = "", *, stderr: bool = False) -> None:

@@ -42,8 +42,6 @@ def examine(
     review: bool = False,
     batch_size: Annotated[int | None, typer.Option(min=1)] = None,
     seed: int = 0,
-    labels: Path | None = None,
-    encoder: str | None = None,
     device: str | None = None,
     reading: ReadingOptions,
     quiet: QuietOption = False,
@@ -83,9 +81,13 @@ def examine(
     as_json
         Print everything as one JSON object.
     """
+    from manyway.cli.inputs import Inputs
     from manyway.core import resolve_device
 
-    source = _source(examples, items, labels=labels, encoder=encoder, reading=reading)
+    if items is None:
+        source = Inputs.of_examples(examples, reading)
+    else:
+        source = Inputs.of(examples, items, reading=reading)
     targets = _Targets.checked(output, html, source, overwrite=overwrite, review=review)
     known, pile, _ = source.read(resolve_device(device))
     if items is not None:
@@ -112,32 +114,6 @@ def examine(
         targets.say()
     if review:
         _review_suspects(found, known, source)
-
-
-def _source(
-    examples: Path,
-    items: Path | None,
-    *,
-    labels: Path | None,
-    encoder: str | None,
-    reading: ReadingOptions,
-) -> Inputs:
-    """What is read: examples, and items if there are any."""
-    from manyway.cli.inputs import Inputs
-
-    columns = reading.columns()
-    cached = not reading.no_cache
-    if items is None:
-        return Inputs.of_examples(examples, labels, encoder, columns, cached=cached)
-    return Inputs(
-        support=examples,
-        query=items,
-        labels=labels,
-        class_names=None,
-        encoder=encoder,
-        columns=columns,
-        cached=cached,
-    ).with_encoder()
 
 
 class _Targets(NamedTuple):

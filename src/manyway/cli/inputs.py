@@ -16,7 +16,7 @@ import torch
 
 from manyway import encoding, files, labelling
 from manyway.cli.console import console, note, say
-from manyway.cli.options import progress_bar
+from manyway.cli.options import ReadingOptions, progress_bar
 from manyway.errors import InputError, install, nearest
 from manyway.methods.scores.kinds import KINDS, SEVERAL
 
@@ -55,24 +55,23 @@ class Inputs:
         first: Path,
         second: Path | None = None,
         *,
-        labels: Path | None = None,
+        reading: ReadingOptions,
         class_names: Path | None = None,
-        encoder: str | None = None,
-        columns: files.Options = files.AUTO,
-        cached: bool = True,
+        gaps: bool = True,
     ) -> "Inputs":
         """From the arguments of a command.
 
-        A single one is a partly labelled table, or the items of named classes.
+        A single one is a partly labelled table, or the items of named classes. ``gaps`` says
+        whether rows that lack features can be used.
         """
         found = cls(
             support=None if second is None else first,
             query=first if second is None else second,
-            labels=labels,
+            labels=reading.labels,
             class_names=class_names,
-            encoder=encoder,
-            columns=columns,
-            cached=cached,
+            encoder=reading.encoder,
+            columns=reading.columns(gaps=gaps),
+            cached=not reading.no_cache,
         )
         if second is None and class_names is None:
             if not files.is_table(first):
@@ -84,28 +83,21 @@ class Inputs:
         return found.with_encoder()
 
     @classmethod
-    def of_examples(
-        cls,
-        examples: Path,
-        labels: Path | None,
-        encoder: str | None,
-        columns: files.Options,
-        *,
-        cached: bool,
-    ) -> "Inputs":
+    def of_examples(cls, examples: Path, reading: ReadingOptions) -> "Inputs":
         """Examples without items. Of a table that is partly labelled, they are the rows
         that have a label.
         """
-        if labels is None and files.is_table(examples):
+        columns = reading.columns(gaps=True)
+        if reading.labels is None and files.is_table(examples):
             columns = replace(columns, labelled=True, all_labelled=True)
         found = cls(
             support=examples,
             query=examples,
-            labels=labels,
+            labels=reading.labels,
             class_names=None,
-            encoder=encoder,
+            encoder=reading.encoder,
             columns=columns,
-            cached=cached,
+            cached=not reading.no_cache,
             alone=True,
         )
         return found.with_encoder()
@@ -247,9 +239,10 @@ class Inputs:
             return
         opened = encoding.open_encoder(self.encoder, device=device, say=partial(say, stderr=True))
         sources = self.texts or self._sources(partial(encoding.open_for, opened))
+        remarks = [remark for source in sources.values() for remark in source.notes]
+        for remark in dict.fromkeys(remarks):
+            note(remark)
         for what, source in sources.items():
-            for remark in source.notes:
-                note(remark)
             classes = f" of {len(source.class_names)} classes" if source.is_labelled else ""
             say(f"{source.title}: {len(source)} {what}{classes}")
         seconds = sum(map(len, sources.values())) * _seconds_per_item(opened, sources["items"])
@@ -349,8 +342,9 @@ class Inputs:
 
 
 def _seconds_per_item(opened: encoding.Encoder, source: encoding.Source) -> float:
-    """How long it takes to encode an item, by the first few."""
+    """How long it takes to encode an item, by the first few, once the encoder is loaded."""
     first = encoding.first_items(source, _TRIED)
+    encoding.encode(encoding.first_items(source, 1), opened, skip_bad=True)
     started = time.perf_counter()
     encoding.encode(first, opened, skip_bad=True)
     return (time.perf_counter() - started) / len(first)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -71,9 +71,7 @@ class ScoreOptions(OptionGroup):
             "--several": self.several or None,
         }
 
-    def inputs(
-        self, examples: Path | None, labels: Path | None, columns: files.Options
-    ) -> ScoreInputs:
+    def inputs(self, examples: Path | None, reading: ReadingOptions) -> ScoreInputs:
         """The scores that are read."""
         from manyway.cli.inputs import ScoreInputs
         from manyway.methods.scores.kinds import SEVERAL
@@ -82,9 +80,9 @@ class ScoreOptions(OptionGroup):
         return ScoreInputs(
             scores=self.scores,
             examples=examples,
-            labels=labels,
+            labels=reading.labels,
             kind=SEVERAL if self.several else self.kind,
-            columns=columns,
+            columns=reading.columns(),
             class_prior=self.class_prior,
             taxonomy=self.taxonomy,
             media=self.media,
@@ -100,14 +98,12 @@ def label(
     class_names: Path | None = None,
     output: OutputOption = None,
     overwrite: bool = False,
-    labels: Path | None = None,
     method: str = "evidence",
     top: Annotated[int, typer.Option(min=1)] = 2,
     min_confidence: Annotated[float, typer.Option(min=0.0, max=1.0)] = 0.0,
     open_set: OpenSetOption = False,
     device: str | None = None,
     dask: str | None = None,
-    encoder: str | None = None,
     reading: ReadingOptions,
     review: bool = False,
     of_scores: ScoreOptions,
@@ -217,9 +213,7 @@ def label(
     source = _source(
         support,
         query,
-        labels=labels,
         class_names=class_names,
-        encoder=encoder,
         reading=reading,
         of_scores=of_scores,
         gaps=get_method(method).takes_gaps,
@@ -237,9 +231,7 @@ def _source(
     support: Path | None,
     query: Path | None,
     *,
-    labels: Path | None,
     class_names: Path | None,
-    encoder: str | None,
     reading: ReadingOptions,
     of_scores: ScoreOptions,
     gaps: bool,
@@ -251,21 +243,18 @@ def _source(
     from manyway.cli.inputs import Inputs
 
     if of_scores.scores is not None:
-        _refuse({"ITEMS": query, "--class-names": class_names, "--encoder": encoder}, _FOR_FEATURES)
-        return of_scores.inputs(support, labels, reading.columns())
+        for_features = {
+            "ITEMS": query,
+            "--class-names": class_names,
+            "--encoder": reading.encoder,
+        }
+        _refuse(for_features, _FOR_FEATURES)
+        return of_scores.inputs(support, reading)
     _refuse(of_scores.for_scores_only, _FOR_SCORES)
     if support is None:
         hint = "give EXAMPLES and ITEMS, or --scores of a classifier"
         raise InputError(f"There is nothing to label; {hint}.")
-    return Inputs.of(
-        support,
-        query,
-        labels=labels,
-        class_names=class_names,
-        encoder=encoder,
-        columns=reading.columns(gaps=gaps),
-        cached=not reading.no_cache,
-    )
+    return Inputs.of(support, query, reading=reading, class_names=class_names, gaps=gaps)
 
 
 @contextmanager
@@ -350,7 +339,7 @@ def _run(source: ScoreInputs | Inputs, wishes: Wishes, output: Output, place: la
                 each=rows.append if output.as_json else None,
             )
         if output.as_json:
-            typer.echo(summary_json(summary, rows))
+            typer.echo(summary_json(summary, rows, batch.items))
         else:
             print_summary(summary, wishes.of_scores.at_least)
         _say_where(output.path, table)
@@ -402,7 +391,7 @@ _FOR_FEATURES = "is for features; leave it out with --scores."
 _FOR_SCORES = "is for the scores of a classifier; name their file with --scores."
 
 
-def _refuse(given: dict[str, object], reason: str) -> None:
+def _refuse(given: Mapping[str, object], reason: str) -> None:
     """Refuse the first option that has a value."""
     for option in (option for option, value in given.items() if value is not None):
         raise InputError(f"{option} {reason}")

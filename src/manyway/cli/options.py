@@ -23,7 +23,7 @@ help_all
 quiet
     Print nothing but errors.
 as_json
-    Print one JSON object with the summary and the labels.
+    Print one JSON object with the summary, the labels and the notes.
     A file is then written only where -o names one.
 dry_run
     Say what would be read, with which columns and encoder, and
@@ -44,6 +44,8 @@ features
     A feature file (.safetensors, .npz) to use instead of those the suite names.
 tasks
     Number of tasks per experiment. Default: as the suite says.
+seed
+    The seed that tasks are drawn with.
 only
     Run only a part of the suite: AXIS=VALUE[,VALUE], e.g. method=paddle,tim or shots=5. May be
     repeated.
@@ -51,6 +53,8 @@ task
     Change the tasks: FIELD=VALUE, e.g. shots=10 or n_query=40. May be repeated.
 jobs
     Number of experiments to run at the same time.
+dask : ADDRESS
+    The address of a Dask scheduler, whose workers then run the tasks.
 rerun
     Run experiments again that already have results.
 name
@@ -182,6 +186,8 @@ class OptionGroup:
 class ReadingOptions(OptionGroup):
     """How examples and items are read."""
 
+    labels: Path | None = None
+    encoder: str | None = None
     skip_bad: bool = False
     no_cache: bool = False
     label_column: str | None = None
@@ -208,6 +214,23 @@ class ReadingOptions(OptionGroup):
             skip_bad=self.skip_bad,
             gaps=gaps,
         )
+
+
+@dataclass(frozen=True, kw_only=True)
+class ExperimentOptions(OptionGroup):
+    """What experiments run on, which of them, where, and where their results go."""
+
+    features: Path | None = None
+    data: Path | None = None
+    tasks: Annotated[int | None, typer.Option(min=1)] = None
+    seed: int | None = None
+    only: list[str] | None = None
+    task: list[str] | None = None
+    device: str | None = None
+    jobs: Annotated[int, typer.Option(min=1)] = 1
+    dask: str | None = None
+    rerun: bool = False
+    results: Path = Path("results")
 
 
 def command(function: F) -> F:

@@ -88,8 +88,6 @@ def review(
     class_names: Path | None = None,
     scores: Path | None = None,
     kind: KindOption = "auto",
-    labels: Path | None = None,
-    encoder: str | None = None,
     pictures: Path | None = None,
     open_set: OpenSetOption = False,
     port: Annotated[int, typer.Option(min=1, max=65535)] = 8765,
@@ -162,8 +160,13 @@ def review(
     elif scores is not None:
         if items is not None or class_names is not None:
             raise InputError("With --scores give at most EXAMPLES: scores of labelled items.")
-        columns = reading.columns()
-        given = ScoreInputs(scores=scores, examples=examples, labels=labels, kind=kind, columns=columns)
+        given = ScoreInputs(
+            scores=scores,
+            examples=examples,
+            labels=reading.labels,
+            kind=kind,
+            columns=reading.columns(),
+        )
         data = _data_of_scores(given, device, pictures, open_set=open_set)
         serve(data, output or DEFAULT_FOLDER)
     elif examples is None:
@@ -172,15 +175,7 @@ def review(
         _go_on(serve, examples, exports, output)
     else:
         exports.refuse()
-        source = Inputs.of(
-            examples,
-            items,
-            labels=labels,
-            class_names=class_names,
-            encoder=encoder,
-            columns=reading.columns(gaps=True),
-            cached=not reading.no_cache,
-        )
+        source = Inputs.of(examples, items, reading=reading, class_names=class_names)
         read = source.read(core.resolve_device(device))
         serve(features_data(source, read, pictures, open_set=open_set), output or DEFAULT_FOLDER)
 

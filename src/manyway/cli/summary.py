@@ -11,7 +11,7 @@ from typing import Any
 from rich.table import Table
 
 from manyway import files, labelling
-from manyway.cli.console import console, note, say
+from manyway.cli.console import NOTES, console, note, say
 from manyway.labelling.remarks import remark_on_shift
 
 _SHOWN = 15
@@ -59,8 +59,10 @@ def print_summary(summary: labelling.Summary, at_least: float | None = None) -> 
         note(remark)
 
 
-def summary_json(summary: labelling.Summary, rows: Sequence[labelling.Row]) -> str:
-    """The summary and the labels as one JSON object."""
+def summary_json(
+    summary: labelling.Summary, rows: Sequence[labelling.Row], items: labelling.Named
+) -> str:
+    """The summary, the labels, what was skipped and what was noted as one JSON object."""
     totals = asdict(summary)
     totals["present"] = [found._asdict() for found in summary.present]
     totals["unknown_groups"] = [group._asdict() for group in summary.unknown_groups]
@@ -79,8 +81,17 @@ def summary_json(summary: labelling.Summary, rows: Sequence[labelling.Row]) -> s
             found |= {"unknown": round(row.unknown, 4), "group": row.group}
         if row.answer is not None:
             found |= {"answer": row.answer.name, "level": row.answer.level}
+        about = labelling.note_of(items, row.number)
+        if about:
+            found["note"] = about
         labels.append(found)
-    return json.dumps({"summary": totals, "labels": labels}, ensure_ascii=False)
+    whole = {
+        "summary": totals,
+        "labels": labels,
+        "skipped": [{"item": name, "note": reason} for name, reason in items.skipped],
+        "notes": NOTES.get() or [],
+    }
+    return json.dumps(whole, ensure_ascii=False)
 
 
 def _table(summary: labelling.Summary) -> Table:

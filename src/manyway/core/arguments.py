@@ -58,6 +58,29 @@ def checks_arguments(function: Callable[P, R]) -> Callable[P, R]:
     return checked
 
 
+def knows_parameters(made: type[R]) -> type[R]:
+    """A class whose constructor names the nearest parameter where one is misspelt.
+
+    >>> @knows_parameters
+    ... class Point:
+    ...     def __init__(self, *, left=0, top=0): ...
+    >>> Point(letf=1)
+    Traceback (most recent call last):
+        ...
+    manyway.errors.InputTypeError: Point has no parameter 'letf'; did you mean 'left'?
+    """
+    construct: Callable[..., None] = made.__init__
+    signature = inspect.signature(construct)
+
+    @functools.wraps(construct)
+    def checked(self: Any, *given: Any, **named: Any) -> None:
+        refuse_unknown(type(self).__name__, signature, named)
+        construct(self, *given, **named)
+
+    made.__init__ = checked  # type: ignore[method-assign]
+    return made
+
+
 def refuse_unknown(where: str, signature: inspect.Signature, named: Mapping[str, Any]) -> None:
     """Refuse a parameter that there is not, and name the nearest one."""
     parameters = signature.parameters

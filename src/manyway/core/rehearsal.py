@@ -13,6 +13,7 @@ from torch import Tensor
 
 from manyway.core.random import keys, uniform
 from manyway.core.tasks import Tasks
+from manyway.core.validation import has_gaps
 from manyway.errors import InputError
 
 _CLASSES = 1  # the stream of random numbers that orders classes, and the one that orders examples
@@ -49,7 +50,7 @@ class Rehearsal:
         Parameters
         ----------
         features : Tensor of shape [n, d]
-            The features of all examples. They are not copied.
+            The features of all examples. They are not copied. NaN: a cell is missing.
         base_mean : Tensor of shape [d], optional
 
         Returns
@@ -65,6 +66,7 @@ class Rehearsal:
             n_classes=self.n_classes,
             query_labels=self.query_labels.to(features.device),
             base_mean=base_mean,
+            gaps=has_gaps(features),
         )
 
 

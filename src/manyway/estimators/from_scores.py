@@ -13,7 +13,7 @@ from sklearn.utils.validation import check_is_fitted
 from torch import Tensor
 
 from manyway.core import Solution, Tasks, as_features, refuse_masked, shaped
-from manyway.core.arguments import fits, shown
+from manyway.core.arguments import fits, knows_parameters, shown
 from manyway.errors import InputError
 from manyway.estimators import Inference
 from manyway.estimators.batch import BatchClassifier
@@ -28,6 +28,7 @@ from manyway.methods import METHODS
 from manyway.methods.scores.kinds import KINDS, SEVERAL, log_odds, log_posteriors, without_prior
 
 
+@knows_parameters
 @dataclass(kw_only=True, eq=False, repr=False)
 class EvidenceFromScores(BatchClassifier):
     """Label a batch jointly from the scores of any classifier: which of its classes occur, and the label of each item.

@@ -69,11 +69,12 @@ def examine(
     Parameters
     ----------
     X : array of shape [n, d]
-        The features of the examples.
+        The features of the examples. NaN: a cell is missing.
     y : sequence of n labels
         Their classes: numbers or names.
     items : array of shape [q, d], optional
-        Items to be labelled. How far they are from the examples is then part of the answer.
+        Items to be labelled. How far they are from the examples is then part of the answer; items that lack cells
+        do not count for it.
     names : sequence of n str, optional
         What the examples are called. Default: their numbers.
     n_present : sequence of int, default=(2, 5, 10, 20)
@@ -99,32 +100,34 @@ def examine(
     >>> found.suspects[0].row, found.suspects[0].looks_like
     (3, 'ant')
     """
-    features = as_features(X, "X").cpu()
+    features = as_features(X, "X", gaps=True).cpu()
     if features.ndim != 2:
         raise InputError(
             f"X has the shape {tuple(features.shape)}; give one row of features per example."
         )
     labels, classes = _numbered(y, len(features))
     called = _names(names, len(features))
-    if n_items is None:
-        n_items = _N_ITEMS if items is None else len(items)
-    if n_items < 1:
-        raise InputError(f"n_items is {n_items}; a batch has at least one item.")
-    wanted = [
-        number for number in dict.fromkeys(n_present) if 2 <= number <= min(len(classes), n_items)
-    ]
+    pile = None if items is None else _item_rows(items, features.shape[1])
+    n_items = _batch_size(n_items, pile)
+    possible = min(len(classes), n_items)
+    wanted = [number for number in dict.fromkeys(n_present) if 2 <= number <= possible]
     counts = torch.bincount(labels)
-    features = Tasks.from_support(features[None], labels[None]).support[0]
-    represented = represent(features, labels)
-    copies = _near_copies(represented, labels, called, classes)
+    usable = _usable_columns(features)
+    given = Tasks.from_support(features[None, :, usable], labels[None]).support[0]
+    # The rehearsals label with the gaps, as the method does; distances need whole examples.
+    whole = _filled(given)
+    represented = represent(whole, labels)
+    copies = _near_copies(
+        represented, labels, ~given.isnan().any(1), called=called, classes=classes
+    )
     if int(counts.max()) == 1:
         return _without_answers(labels, classes, called, copies)
     answers = leave_out(represented, labels)
     n_examples = max(2, int(counts[counts > 1].double().median()))
     points = [(n_examples - 1, Beaten.of(answers, labels))]
     if wanted and n_examples > 2:
-        points = [*fewer_examples(features, labels, n_examples - 1, seed), *points]
-    trial = rehearsed(features, labels, points, n_present=wanted, n_examples=n_examples, seed=seed)
+        points = [*fewer_examples(whole, labels, n_examples - 1, seed), *points]
+    trial = rehearsed(given, labels, points, n_present=wanted, n_examples=n_examples, seed=seed)
     odds = suspicion(answers, labels)
     suspects = _suspects(odds, answers, labels, called, classes)
     batches = [
@@ -147,7 +150,7 @@ def examine(
         rehearsal=Rehearsal(
             n_batches=trial.n_batches, n_items=trial.n_items, n_right=trial.n_right
         ),
-        shift=None if items is None else _shift(features, labels, answers, items),
+        shift=None if pile is None else _shift(given, labels, answers, pile[:, usable]),
         names=called,
         labels=tuple(classes[k] for k in labels.tolist()),
     )
@@ -305,9 +308,17 @@ def _suspects(
 
 
 def _near_copies(
-    represented: Tensor, labels: Tensor, called: tuple[str, ...], classes: tuple[str, ...]
+    represented: Tensor,
+    labels: Tensor,
+    is_whole: Tensor,
+    *,
+    called: tuple[str, ...],
+    classes: tuple[str, ...],
 ) -> tuple[NearCopies, ...]:
-    """Pairs of examples that are nearly the same, the nearest first."""
+    """Pairs of examples that are nearly the same, the nearest first.
+
+    Only whole examples are compared: where the same cells are missing, completed ones agree.
+    """
     n_rows = len(represented)
     counts = torch.bincount(labels)
     means = (
@@ -328,7 +339,8 @@ def _near_copies(
         distances = (
             lengths[first : first + _BLOCK_ROWS].unsqueeze(-1) + lengths - 2 * rows @ represented.mT
         )
-        near = (distances <= _COPY * typical).nonzero()
+        both_whole = is_whole[first : first + _BLOCK_ROWS].unsqueeze(-1) & is_whole
+        near = ((distances <= _COPY * typical) & both_whole).nonzero()
         later = near[near[:, 0] + first < near[:, 1]]
         found += [
             (float(distances[i, j]), int(i) + first, int(j))
@@ -344,26 +356,62 @@ def _near_copies(
     )
 
 
-def _shift(features: Tensor, labels: Tensor, answers: LeftOutAnswers, items: Any) -> ShiftEstimate:
-    """How far items are from the examples."""
-    rows = as_features(items, "items").cpu()
-    if rows.ndim != 2 or rows.shape[1] != features.shape[1]:
+def _batch_size(n_items: int | None, pile: Tensor | None) -> int:
+    """The number of items in a batch, where the user may have said it."""
+    if n_items is None:
+        return _N_ITEMS if pile is None else len(pile)
+    if n_items < 1:
+        raise InputError(f"n_items is {n_items}; a batch has at least one item.")
+    return n_items
+
+
+def _item_rows(items: Any, n_features: int) -> Tensor:
+    """[q, d] the features of the items."""
+    rows = as_features(items, "items", gaps=True).cpu()
+    if rows.ndim != 2 or rows.shape[1] != n_features:
         raise InputError(
-            f"The items have the shape {tuple(rows.shape)}; give {features.shape[1]} features per item."
+            f"The items have the shape {tuple(rows.shape)}; give {n_features} features per item."
         )
     if not len(rows):
         raise InputError("There is no item; leave the items out, or give at least one.")
-    tasks = Tasks.from_arrays(features[None], labels[None], rows[None])
-    probabilities = solve("evidence", tasks).probabilities[0].double()
+    return rows
+
+
+def _usable_columns(features: Tensor) -> Tensor:
+    """[d] whether a column has a number in any example."""
+    usable = ~features.isnan().all(0)
+    if not bool(usable.any()):
+        raise InputError("No column has a number in any example; give the examples some features.")
+    return usable
+
+
+def _filled(features: Tensor) -> Tensor:
+    """[n, d] examples with the mean of a column where they lack it.
+
+    The mean of the class would be nearer, and would tell an example that is left out its class.
+    """
+    return features.where(~features.isnan(), features.nanmean(0))
+
+
+def _shift(
+    features: Tensor, labels: Tensor, answers: LeftOutAnswers, items: Tensor
+) -> ShiftEstimate | None:
+    """How far items [q, d] are from the examples; None where every item lacks cells."""
+    is_whole = ~items.isnan().any(1)
+    if not bool(is_whole.any()):
+        return None
+    tasks = Tasks.from_arrays(features[None], labels[None], items[None])
+    probabilities = solve("evidence", tasks).probabilities[0, is_whole].double()
     counts = torch.bincount(labels).double()
-    distances = answers.metric.distances(represent(features, labels, tasks.query[0]))
+    whole_items = represent(_filled(features), labels, tasks.query[0, is_whole])
+    distances = answers.metric.distances(whole_items)
     of_items = (probabilities * distances / (1 + 1 / counts)).sum(1).mean()
     of_examples = answers.metric.own_distances[answers.can_judge]
     others = counts[labels[answers.can_judge]] - 1
     ratio = of_items / (of_examples / (1 + 1 / others)).mean().clamp_min(
         torch.finfo(torch.float64).tiny
     )
-    return ShiftEstimate(ratio=float(ratio), n_items=len(rows))
+    return ShiftEstimate(ratio=float(ratio), n_items=int(is_whole.sum()))
 
 
 def _without_answers(

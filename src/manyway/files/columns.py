@@ -609,7 +609,7 @@ def odd_features(
         elif at in whole and _is_running_number(name, values):
             reason = "is a running number"
         left_out += [at] if reason else []
-        hint = "is left out, as if named by `ignore_columns`; keep it with `feature_columns`"
+        hint = "it is left out, as if named by `ignore_columns`; keep it with `feature_columns`"
         if not reason:
             hint = "leave it out with `ignore_columns` if it is an id, a time or a place"
             if at in others and len(others) <= usual and (n_rows >= 8 or _TIMES.fullmatch(name)):

@@ -1,4 +1,5 @@
 from .batch import Batch as Batch
+from .batch import Named as Named
 from .batch import Place as Place
 from .batch import features_batch as features_batch
 from .batch import scores_batch as scores_batch
@@ -20,5 +21,6 @@ from .rows_back import default_suffix as default_suffix
 from .table import DEFAULT_OUTPUT as DEFAULT_OUTPUT
 from .table import Row as Row
 from .table import check_table as check_table
+from .table import note_of as note_of
 from .table import write_rows as write_rows
 from .taxonomy import read_taxonomy as read_taxonomy

@@ -214,7 +214,7 @@ def write_table(
     def cells() -> Iterator[list[Any]]:
         for row in rows:
             about = columns.about(row.best[0][0])
-            note = [_note(items, row.number)] if with_notes else []
+            note = [note_of(items, row.number)] if with_notes else []
             yield [row.item, *columns.cells(row), *note, *about, *carried(row.number)]
         nothing = [None] * len(columns.described)
         for number, (name, reason) in enumerate(items.skipped, len(items)):
@@ -228,8 +228,8 @@ def _has_gaps(items: Named) -> bool:
     return isinstance(items, Items) and items.gaps
 
 
-def _note(items: Named, number: int) -> str:
-    """What is said of an item that was labelled."""
+def note_of(items: Named, number: int) -> str:
+    """What is said of an item that was labelled, such as that it lacks cells; '' for nothing."""
     return items.note(number) if isinstance(items, Items) else ""
 
 

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from manyway import files
 from manyway.core import as_features, as_labels, moderate, resolve_device, shaped
-from manyway.core.arguments import checks_arguments, shown
+from manyway.core.arguments import checks_arguments, knows_parameters, shown
 from manyway.errors import InputError
 from manyway.files import AnyPath, Options, read_contents
 from manyway.files.formats.safetensors import Safetensors
@@ -22,6 +22,7 @@ from manyway.files.formats.safetensors import Safetensors
 _SPARSE = 100  # labels may go up to this many times the number of rows
 
 
+@knows_parameters
 @dataclass(frozen=True, eq=False, init=False)
 class FeatureSet:
     """Features with one class per row, and where they came from.

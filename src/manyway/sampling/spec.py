@@ -8,7 +8,7 @@ from math import isfinite
 from numbers import Integral, Real
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
-from manyway.core.arguments import fits, shown
+from manyway.core.arguments import fits, knows_parameters, shown
 from manyway.errors import InputError
 
 if TYPE_CHECKING:
@@ -39,6 +39,7 @@ _INTEGERS = (
 _MAY_BE_NONE = ("shots", "n_ways", "unknown_classes")
 
 
+@knows_parameters
 @dataclass(frozen=True)
 class TaskSpec:
     """What a task looks like: how many labelled examples, how many queries, and from how many classes.
