@@ -257,7 +257,9 @@ def test_a_prepared_support_gives_the_same_answer():
     tasks = make_tasks(3, n_classes=8, n_query=20, shots=4, spread=1.0)
     prepared = prepare_evidence(tasks, concentration=0.1)
     found = solve("evidence", tasks, prepared=prepared, concentration=0.1)
-    assert torch.equal(found.probabilities, solve("evidence", tasks, concentration=0.1).probabilities)
+    expected = solve("evidence", tasks, concentration=0.1)
+    # A shift is looked for in some of the tasks, which are then calibrated together: sums have another order.
+    torch.testing.assert_close(found.probabilities, expected.probabilities)
     assert prepare_evidence(tasks, scale="range") is None  # the range is that of the queries
 
 

@@ -66,12 +66,24 @@ def test_a_list_counts_as_far_as_it_explains_the_batch():
     inside = (5 * torch.eye(20)[torch.arange(60) % 4]).log_softmax(-1)
     outside = (5 * torch.eye(20)[10 + torch.arange(60) % 4]).log_softmax(-1)
     expected = torch.tensor([1.0] * 4 + [0.0] * 16)
-    right, wrong = listed(inside, expected), listed(outside, expected)
+    unseen = torch.zeros(20)
+    right, wrong = listed(inside, expected, unseen), listed(outside, expected, unseen)
     assert float(right[0]) == pytest.approx(float(torch.tensor(16 / 4).log()), rel=0.05)
     assert 0 <= float(wrong[0]) < 0.1 * float(right[0])
     assert right[4:].abs().max() == 0
-    assert listed(inside, torch.ones(20)).abs().max() == 0
-    assert float(listed(inside, torch.tensor([2.0] + [1.0] * 19))[0]) > 0
+    assert listed(inside, torch.ones(20), unseen).abs().max() == 0
+    assert float(listed(inside, torch.tensor([2.0] + [1.0] * 19), unseen)[0]) > 0
+
+
+def test_a_class_that_the_batch_shows_counts_as_listed():
+    inside = (5 * torch.eye(20)[torch.arange(60) % 4]).log_softmax(-1)
+    expected = torch.tensor([1.0] * 2 + [0.0] * 18)
+    masses = torch.zeros(20)
+    masses[2] = 15.0
+    masses[3] = 1.0
+    added = listed(inside, expected, masses)
+    assert 0.5 * float(added[0]) < float(added[2]) < float(added[0])
+    assert 0 < float(added[3]) < 0.05 * float(added[0])
 
 
 def test_labelled_items_count_as_far_as_they_cover_the_classes():

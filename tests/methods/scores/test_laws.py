@@ -13,13 +13,13 @@ from manyway.core.solution import Solution
 RARE = settings(deadline=None, max_examples=15, derandomize=True, database=None)
 
 
-def draw(seed: int, n_items: int = 60, n_classes: int = 25, n_present: int = 5, preference: float = 0.5):
+def draw(seed: int, n_items: int = 60, n_classes: int = 25, n_present: int = 5, preference: float = 0.5, distance: float = 2.5):
     """Log-posteriors of a classifier that prefers some classes and is right in half of the items; and the labels."""
     generator = torch.Generator().manual_seed(seed)
     truth = torch.randperm(n_classes, generator=generator)[torch.randint(n_present, (n_items,), generator=generator)]
     logits = 1.5 * torch.randn(n_items, n_classes, generator=generator, dtype=torch.float64)
     logits = logits + preference * torch.randn(n_classes, generator=generator, dtype=torch.float64)
-    logits[torch.arange(n_items), truth] += 2.5
+    logits[torch.arange(n_items), truth] += distance
     return logits.log_softmax(-1), truth
 
 
@@ -127,11 +127,17 @@ def test_a_score_that_moves_a_little_moves_answers_a_little(seed):
 
 
 @RARE
-@given(seeds, st.sampled_from(["one name is missing", "one name is wrong", "half of the names are missing"]))
-def test_a_list_with_an_error_costs_at_most_three_points(seed, error):
+@given(
+    seeds,
+    st.sampled_from(["one name is missing", "one name is wrong", "half of the names are missing"]),
+    st.sampled_from([2.5, 4.5]),
+    st.sampled_from([1.0, 0.3]),
+)
+def test_a_list_with_an_error_costs_at_most_three_points(seed, error, distance, sharpness):
     before, after = [], []
     for number in range(4):
-        posteriors, truth = draw(4 * seed + number, 100, 40, 6)
+        posteriors, truth = draw(4 * seed + number, 100, 40, 6, distance=distance)
+        posteriors = (sharpness * posteriors).log_softmax(-1)
         names = truth.unique()
         absent = torch.tensor(sorted(set(range(40)) - set(names.tolist())))
         lists = {

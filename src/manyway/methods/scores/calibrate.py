@@ -31,6 +31,7 @@ from manyway.methods.scores.search import Limits, search_sample
 
 _BISECTIONS = 24
 _STEEPEST = 6.0  # ln of the largest exponent that is looked for
+_ITEMS_LIKE_A_LIST = 12.0  # of a class that is not listed say half as much as a list
 _EM_STEPS = 50
 
 
@@ -100,12 +101,17 @@ def calibrate(sample: Part, given: Given, limits: Limits, constants: ScoreConsta
     found = Calibration(
         temperature=temperature,
         bias=torch.zeros_like(posteriors[0]),
-        listed=listed(posteriors, given.expected),
+        listed=torch.zeros_like(posteriors[0]),
         neighbours=_neighbours(labelled / temperature, labels, 1 - coverage, constants),
         hidden=0.0,
         coverage=coverage,
     )
     first = search_sample(posteriors, sample.known, found.likelihood, limits)
+    if bool((given.expected != given.expected[0]).any()):
+        calibrated = (posteriors / temperature).log_softmax(-1)
+        added = listed(calibrated, given.expected, first.sum(0))
+        found = replace(found, listed=temperature * added)
+        first = search_sample(posteriors, sample.known, found.likelihood, limits)
     preference = preferences(found.own(posteriors), first, temperature, constants)
     bias = (1 - coverage) * preference.bias - coverage * fitted[:-1]
     return replace(found, bias=bias, hidden=(1 - coverage) * preference.hidden)
@@ -191,13 +197,17 @@ def preferences(z: Tensor, u: Tensor, temperature: float, constants: ScoreConsta
     return Preference(bias=bias, hidden=hidden)
 
 
-def listed(posteriors: Tensor, expected: Tensor) -> Tensor:
-    """[k] what a list of expected classes adds to log-posteriors [n, k].
+def listed(posteriors: Tensor, expected: Tensor, masses: Tensor) -> Tensor:
+    """[k] what a list of expected classes adds to calibrated log-posteriors [n, k].
 
     ``expected`` [k] says how likely each class is, in any unit; 0: the class is not listed. Of K classes L are listed.
     An item is as likely of a listed class as of another one, which is what ln((K − L)/L) adds to each listed class; and
     classes that are expected more than others have more. This counts as far as the list explains the batch: with the
     part λ of the items that is of listed classes, by EM with a uniform prior.
+
+    A list may lack classes. ``masses`` [k] are the numbers of items of each class that a search without the list finds.
+    A class with m items that is not listed gets the part m²/(m² + 12²) of what listed ones get: twelve items of a class
+    say half as much as a list.
     """
     on_list = expected > 0
     n_listed = on_list.to(posteriors).sum()
@@ -214,4 +224,5 @@ def listed(posteriors: Tensor, expected: Tensor) -> Tensor:
         odds = part * of_listed
         part = ((odds / (odds + (1 - part) * of_others)).sum() + 1) / (len(posteriors) + 2)
     likelier = (n_others / n_listed).log().clamp_min(0)
-    return part * (relative + likelier * on_list)
+    shown = masses.square() / (masses.square() + _ITEMS_LIKE_A_LIST**2)
+    return part * (relative + likelier * torch.where(on_list, 1.0, shown.to(posteriors)))
