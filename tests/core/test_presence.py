@@ -95,18 +95,19 @@ def test_what_is_certain_stays_certain_whatever_its_size():
     assert presence_of(p, Tally(p, torch.tensor([[1.0, 500.0, 500.0]]), SURE, NONE), ONCE, Counting())[0, 0] == 1
 
 
-def test_claims_of_a_classifier_and_sizes_say_which_classes_occur_and_some_class_does():
+def test_the_odds_of_a_classifier_say_which_classes_occur_and_some_class_does():
     certain, even = torch.ones(1, 3), torch.full((1, 3), 10.0)
 
-    def presence(masses: torch.Tensor, claims: list[float]) -> torch.Tensor:
-        return presence_of(certain, Tally(certain, masses, torch.tensor([claims]), torch.zeros(1, 3)), ONCE, Counting())
+    def presence(odds: list[float]) -> torch.Tensor:
+        return presence_of(certain, Tally(certain, even, torch.tensor([odds]), torch.zeros(1, 3)), ONCE, Counting())
 
-    p = presence(even, [-1.0, 1.0, 3.0])[0]
+    p = presence([-1.0, 1.0, 3.0])[0]
     assert p[0] < p[1] < p[2] < 1
-    assert presence(torch.tensor([[10.0, 10.0, 1.0]]), [1.0, 1.0, 1.0])[0, 2] < p[1]
-    assert presence(even, [-3.0, -3.0, -3.0]).sum() >= 1
-    assert presence(even, [0.0, 0.0, -torch.inf])[0, 2] == 0
-    assert presence(even, [torch.inf] * 3).tolist() == [[1.0, 1.0, 1.0]]
+    odds = [9.0, 1.0, -2.0]
+    torch.testing.assert_close(presence(odds), torch.tensor([odds]).sigmoid(), rtol=1e-3, atol=0)
+    assert presence([-3.0, -3.0, -3.0]).sum() >= 1
+    assert presence([0.0, 0.0, -torch.inf])[0, 2] == 0
+    assert presence([torch.inf] * 3).tolist() == [[1.0, 1.0, 1.0]]
 
 
 def test_copies_of_items_are_no_new_evidence():

@@ -27,7 +27,7 @@ def test_the_camera_has_seen_the_species_that_the_page_shows(tmp_path, monkeypat
     assert stop.value.code == 0
     out = capsys.readouterr().out
     shown = re.findall(r"^ ([a-z ]+?)  +(\d+) .*%$", page, flags=re.M)
-    assert len(shown) == 7
+    assert len(shown) == 5
     for name, items in shown:
         assert re.search(rf"{name} +{items} ", out), name
     for sentence in ("The classifier was", "Answers with probability"):

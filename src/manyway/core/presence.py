@@ -24,13 +24,12 @@ expected number U of unknown items,
 
     logit p_k ← logit p_k + ½ ln (m_k + ½)/(m_k + ½ + U).
 
-Scores of a classifier are another matter: it may call a class by another name, and nothing in the
-batch says so. Its own claims say more than its surest answer (`manyway.methods.scores.count`): with
-the log-odds c_k of class k by these,
+Scores of a classifier are another matter: it may call a class by another name, again and again. The
+log-odds c_k of class k are those of `manyway.methods.scores.count`, and
 
-    logit p_k = c_k + 1.7 ln (m_k + ½)/(m + ½),        p_k ← p_k / (1 − Π_j (1 − p_j)),
+    p_k = sigmoid(c_k) / (1 − Π_j (1 − sigmoid(c_j))),
 
-where the last step says that some class occurs.
+because some class occurs.
 
 ``Counting`` has these constants.
 """
@@ -61,9 +60,6 @@ class Counting:
     # the listed classes are absent on four sets of embeddings (validation classes) and six of other
     # kinds, on which it was chosen.
     presence_believed: float = 0.8
-    # For the scores of a classifier, the size beside the largest group: a logistic regression on
-    # one half of the classes of 15 classifiers.
-    scores_beside: float = 1.7
     # What absent classes cost a list, see `by_presence`: as much as makes it as long as the longest
     # list that expects 5 %, on average over settings.
     list_cost: float = 0.1
@@ -78,8 +74,8 @@ class Tally(NamedTuple):
 
     surest: Tensor  # [t, k] the highest probability
     masses: Tensor  # [t, k] the sum of all
-    # [t, k] the log-odds that a class occurs by the claims of a classifier, but for its size; inf:
-    # there is no classifier to doubt, or a label is known; -inf: the class cannot occur.
+    # [t, k] the log-odds that a class occurs by the scores of a classifier; inf: there is no
+    # classifier to doubt, or a label is known; -inf: the class cannot occur.
     doubt: Tensor
     unknown: Tensor  # [t, k] the expected number of unknown queries, the same for all classes
 
@@ -138,7 +134,7 @@ def presence_of(independent: Tensor, found: Tally, copies: Tensor, constants: Co
     odds = constants.presence_believed * odds + 0.5 * beside
     odds = odds + 0.5 * ((masses + 0.5).log() - (masses + 0.5 + found.unknown.double()).log())
     by_batch = torch.where(doubtful, torch.sigmoid(odds), bounded)
-    return _by_claims(by_batch, beside, found.doubt.double(), constants).to(independent)
+    return _by_scores(by_batch, found.doubt.double()).to(independent)
 
 
 def _without_copies(odds: Tensor, copies: Tensor) -> Tensor:
@@ -152,7 +148,7 @@ def _is_doubtful(presence: Tensor) -> Tensor:
     return (presence > _CERTAIN) & (presence < 1 - _CERTAIN)
 
 
-def _by_claims(by_batch: Tensor, beside: Tensor, doubt: Tensor, constants: Counting) -> Tensor:
+def _by_scores(by_batch: Tensor, doubt: Tensor) -> Tensor:
     """[t, k] the presence of classes that a classifier names.
 
     The others have that by the batch [t, k].
@@ -160,8 +156,7 @@ def _by_claims(by_batch: Tensor, beside: Tensor, doubt: Tensor, constants: Count
     Where there is a classifier, some class occurs: n_present is at least 1.
     """
     named = doubt < torch.inf
-    by_claims = torch.sigmoid(doubt + constants.scores_beside * beside)
-    presence = torch.where(named, by_claims, by_batch)
+    presence = torch.where(named, torch.sigmoid(doubt), by_batch)
     some = -torch.expm1(torch.log1p(-presence).sum(-1, keepdim=True))
     tiny = torch.finfo(presence.dtype).tiny
     given_some = (presence / some.clamp_min(tiny)).clamp_max(1)
@@ -265,9 +260,9 @@ def number_of(presence: Tensor, independent: Tensor, found: Tally, copies: Tenso
     least = (surely ** (1 + shared.unsqueeze(-1))).sum(-1)
     most = expected * (doubt + 0.5 * beyond).exp()
     by_batch = torch.stack([least, most], -1)
-    by_claims = torch.stack([p.square().sum(-1), p.sqrt().sum(-1)], -1)
+    by_scores = torch.stack([p.square().sum(-1), p.sqrt().sum(-1)], -1)
     scored = (found.doubt < torch.inf).any(-1, keepdim=True)
-    return torch.where(scored, by_claims, by_batch)
+    return torch.where(scored, by_scores, by_batch)
 
 
 def interval_of(ends: Tensor, most: Tensor) -> Tensor:

@@ -139,7 +139,7 @@ def test_few_labelled_items_teach_that_a_class_is_called_by_another_name():
 
 
 def test_the_number_of_classes_is_that_of_the_classes_and_not_of_the_labels():
-    posteriors, truth = batch(n_present=6, noise=1.2)
+    posteriors, truth = batch(n_present=6, noise=0.7)
     found = from_scores(posteriors)
     assert abs(float(found.n_present[0]) - len(truth.unique())) < 2 * float(found.n_present_sd[0])
     assert float(found.n_present[0]) < len(found.labels[0].unique())

@@ -20,7 +20,7 @@ from manyway.methods.evidence.prior import log_remainders
 from manyway.methods.scores.calibrate import Given, calibrate
 from manyway.methods.scores.confidence import exponent
 from manyway.methods.scores.constants import ScoreConstants
-from manyway.methods.scores.count import claims
+from manyway.methods.scores.count import odds_of_classes
 from manyway.methods.scores.gate import Gate, gate
 from manyway.methods.scores.items import InBlocks, InMemory, Items, Part, sample_of
 from manyway.methods.scores.review import review_scores
@@ -56,18 +56,24 @@ class Answering:
     classes: Tensor  # [a] those that some item can have
     n_classes: int  # of all
 
-    def __call__(self, part: Part) -> Answered:
-        """The answers for some items."""
+    def among(self, part: Part) -> Tensor:
+        """[b, a] the probabilities of the classes that some item can have."""
         logits = self.gated.logits(part).log_softmax(-1)
         among = (self.exponent * logits).softmax(-1)
         own = one_hot(part.known.clamp_min(0), among.shape[-1], among.dtype)
         among = torch.where((part.known >= 0).unsqueeze(-1), own, among)
+        if self.unknown is None:
+            return among
+        return among * (1 - self.unknown.of(part)).unsqueeze(-1)
+
+    def __call__(self, part: Part) -> Answered:
+        """The answers for some items."""
+        among = self.among(part)
         probabilities = among.new_zeros(1, len(among), self.n_classes)
         probabilities[0, :, self.classes.to(among.device)] = among
         if self.unknown is None:
             return Answered(probabilities)
-        unknown = self.unknown.of(part)
-        answered = Answered(probabilities * (1 - unknown).view(1, -1, 1), unknown[None])
+        answered = Answered(probabilities, self.unknown.of(part)[None])
         if self.groups is None:
             return answered
         return answered._replace(groups=self.groups.of(part, answered)[None])
@@ -79,7 +85,7 @@ class Labelled:
 
     answer: Answering
     found: Found
-    odds: Tensor  # [1, k] the log-odds of each class to occur by the classifier's claims; see ``count``
+    odds: Tensor  # [1, k] the log-odds of each class to occur; see ``count``
 
     @property
     def temperature(self) -> float:
@@ -123,7 +129,7 @@ def solve_items(items: Items, given: Given, answers: Callable[..., Answering], o
     if unknown is not None:
         answer = replace(answer, groups=group(items, answer))
     odds = torch.full((1, answer.n_classes), -torch.inf, dtype=torch.float64, device=answer.classes.device)
-    odds[0, answer.classes] = claims(items, constants).to(odds)
+    odds[0, answer.classes] = odds_of_classes(items, answer.among, calibration, given, constants).to(odds)
     return Labelled(answer=answer, found=found, odds=odds)
 
 
