@@ -146,7 +146,8 @@ def in_a_stream(tasks: Tasks, query: torch.Tensor) -> list[Solution]:
 
 
 @pytest.mark.parametrize("solved", [in_memory, in_blocks, in_a_stream])
-def test_each_item_several_times_makes_no_list_longer_and_no_number_surer(solved):
+def test_each_item_several_times_makes_hardly_a_list_longer_and_no_number_surer(solved):
+    """Copies count nothing in the search, but are counted among the queries that its prior and its annealing know."""
     tasks = sample_tasks(load_glyphs("val"), TaskSpec(shots=5, k_eff=10, n_query=45), seed=6, count=8)
     assert torch.equal(tasks.support_labels[0], torch.arange(tasks.n_classes).repeat_interleave(5))
     listed, widths = [], []
@@ -156,7 +157,7 @@ def test_each_item_several_times_makes_no_list_longer_and_no_number_surer(solved
         assert all((one.copies >= 0.95 * repeats).all() for one in found)
         listed.append(sum(len(classes) for one in found for classes in one.present()))
         widths.append(sum(float(one.n_present_interval.diff().sum()) for one in found))
-    assert 0 < listed[1] <= listed[0]
+    assert 0 < listed[1] <= 1.05 * listed[0]
     assert widths[1] >= 0.9 * widths[0]
 
 

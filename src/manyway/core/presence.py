@@ -9,8 +9,8 @@ among K,
 
     p_k = surest_k + N/K (independent_k − surest_k).
 
-Bursts and near-copies of items are no new evidence. Where each item has D copies, itself included,
-the log-odds of classes that probably occur are divided by 1 + ln √D.
+Bursts and near-copies of items are no new evidence. Of copies one counts in what follows: where each
+item has D of them, itself included, a class has m_k = M_k/D of its M_k queries.
 
 What is left are fragments: a class with many queries loses a few of them to a neighbour that does
 not occur. They are small beside the class that lost them. So a group that is small beside the
@@ -124,23 +124,16 @@ def presence_of(independent: Tensor, found: Tally, copies: Tensor, constants: Co
     """
     alone = independent.double()
     surest = found.surest.double()
-    masses = found.masses.double()
+    masses = found.masses.double() / copies.double().unsqueeze(-1)
     part = (effective_number(masses) / masses.shape[-1]).unsqueeze(-1)
     bounded = torch.lerp(surest, alone, part).clamp(0, 1)
     doubtful = _is_doubtful(bounded)
     largest = masses.amax(-1, keepdim=True)
     beside = (masses + 0.5).log() - (largest + 0.5).log()
-    odds = _without_copies(torch.logit(bounded, _CERTAIN), copies)
-    odds = constants.presence_believed * odds + 0.5 * beside
+    odds = constants.presence_believed * torch.logit(bounded, _CERTAIN) + 0.5 * beside
     odds = odds + 0.5 * ((masses + 0.5).log() - (masses + 0.5 + found.unknown.double()).log())
     by_batch = torch.where(doubtful, torch.sigmoid(odds), bounded)
     return _by_scores(by_batch, found.doubt.double()).to(independent)
-
-
-def _without_copies(odds: Tensor, copies: Tensor) -> Tensor:
-    """[t, k] log-odds as if each item had no copy; those of absent classes stay."""
-    shared = 1 + copies.double().sqrt().log().unsqueeze(-1)
-    return torch.minimum(odds, odds / shared)
 
 
 def _is_doubtful(presence: Tensor) -> Tensor:

@@ -13,7 +13,14 @@ from manyway.core.solution import Solution
 RARE = settings(deadline=None, max_examples=15, derandomize=True, database=None)
 
 
-def draw(seed: int, n_items: int = 60, n_classes: int = 25, n_present: int = 5, preference: float = 0.5, distance: float = 2.5):
+def draw(
+    seed: int,
+    n_items: int = 60,
+    n_classes: int = 25,
+    n_present: int = 5,
+    preference: float = 0.5,
+    distance: float = 2.5,
+):
     """Log-posteriors of a classifier that prefers some classes and is right in half of the items; and the labels."""
     generator = torch.Generator().manual_seed(seed)
     truth = torch.randperm(n_classes, generator=generator)[torch.randint(n_present, (n_items,), generator=generator)]
