@@ -80,7 +80,15 @@ def test_with_the_true_number_the_queries_with_the_highest_scores_are_unknown(ta
     hits = ((known.probabilities.argmax(-1) == truth) & (truth >= 0)).sum(1) + 8
     np.testing.assert_allclose(measured("ordered_accuracy", known, tasks), hits / 20)
     wrong = known.changed(unknown=-(truth < 0).float())  # eight known queries come first
-    assert (METRICS["ordered_accuracy"].measure(wrong, tasks) <= 4 / 20).all()
+    assert (METRICS["ordered_accuracy"].measure(wrong, tasks) <= 4 / 20 + 1e-9).all()
+
+
+def test_of_queries_with_equal_scores_the_order_does_not_say_which_are_unknown(tasks):
+    truth = tasks.query_labels
+    tied = solve("simpleshot", tasks).changed(unknown=torch.zeros_like(truth, dtype=torch.float32))
+    hits = ((tied.probabilities.argmax(-1) == truth) & (truth >= 0)).sum(1)
+    expected = 8 / 20 * 8 / 20 + 12 / 20 * hits / 20  # eight of twenty are said to be unknown, any of them
+    np.testing.assert_allclose(measured("ordered_accuracy", tied, tasks), expected)
 
 
 def test_without_an_unknown_probability_the_score_is_one_minus_the_highest_probability(tasks):

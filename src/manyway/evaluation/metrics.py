@@ -223,12 +223,22 @@ def whole_accuracy(solution: Solution, tasks: Tasks, said: Tensor | None = None)
 def ordered_accuracy(solution: Solution, tasks: Tasks) -> Tensor:
     """[t] the same where as many queries as are unknown are said to be so.
 
-    Those with the highest scores.
+    Those with the highest scores. Of queries with equal scores any may be chosen: it is the mean
+    over all choices, so that their order says nothing.
     """
-    order = unknown_score(solution).argsort(dim=1, descending=True, stable=True)
-    return whole_accuracy(
-        solution, tasks, order.argsort(1) < (truth_of(tasks) < 0).sum(1, keepdim=True)
-    )
+    score = unknown_score(solution)
+    truth = truth_of(tasks)
+    is_unknown = truth < 0
+    n_unknown = is_unknown.sum(1, keepdim=True)
+    highest_first = score.sort(1, descending=True).values
+    lowest_said = highest_first.gather(1, (n_unknown - 1).clamp_min(0))
+    above = score > lowest_said
+    tied = score == lowest_said
+    left = n_unknown - above.sum(1, keepdim=True)
+    said = above + tied * left.clamp_min(0) / tied.sum(1, keepdim=True).double()
+    said = said * (n_unknown > 0)
+    is_right = solution.probabilities.argmax(-1) == truth
+    return (said * is_unknown + (1 - said) * is_right).mean(1)
 
 
 def unknown_groups(solution: Solution, tasks: Tasks) -> Tensor:
