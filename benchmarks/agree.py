@@ -36,7 +36,7 @@ from torch import Tensor
 
 from benchmarks.golden import as_scores, in_blocks, with_known_labels, without_examples
 from benchmarks.measure import markdown, show
-from benchmarks.results import Made, in_page
+from benchmarks.results import Made, cells_in, in_page
 from manyway import METHODS, Solution, Tasks, solve
 from manyway.bench.records import now, write_text
 from manyway.errors import InputError
@@ -377,9 +377,7 @@ def write_table(path: Path, rows: Iterable[Sequence[object]]) -> None:
 
 def _rows_of(text: str) -> dict[str, list[str]]:
     """The rows of the table in a page, by their method."""
-    table = text.partition(f"<!--table:{TABLE}-->")[2].partition("<!--end-->")[0]
-    rows = [line.strip("| ").split(" | ") for line in table.splitlines() if line.startswith("| ")]
-    return {row[0]: row for row in rows if row[0] in CASES}
+    return {row[0]: row for row in cells_in(text, TABLE) if row[0] in CASES}
 
 
 def main(words: Sequence[str] | None = None) -> int:

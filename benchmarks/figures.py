@@ -21,7 +21,7 @@ from typing import NamedTuple
 
 from pydantic import BaseModel, ConfigDict
 
-from benchmarks.results import named
+from benchmarks.results import cells_in, named
 from manyway.bench.suite import tomllib
 from manyway.core.checking import checked
 from manyway.errors import InputError
@@ -69,11 +69,9 @@ def read_specs(pages: Path) -> dict[str, Spec]:
 def find_table(pages: Path, page: str, name: str) -> list[list[str]]:
     """The cells of a table, its header first, from the page or from the csv file beside it."""
     text = (pages / f"{page}.md").read_text(encoding="utf-8")
-    if not name:
-        return first_table(text)
-    found = re.search(rf"<!--table:{re.escape(name)}-->(.*?)<!--end-->", text, re.DOTALL)
-    if found is not None:
-        return first_table(found.group(1))
+    found = cells_in(text, name)
+    if found:
+        return found
     beside = pages / f"{page}.csv"
     blocks = beside.read_text(encoding="utf-8").split("\n\n") if beside.exists() else []
     for block in blocks:
@@ -82,18 +80,6 @@ def find_table(pages: Path, page: str, name: str) -> list[list[str]]:
             last = -1 if rows[0][-1] == "made by" else None
             return [row[1:last] for row in rows]
     raise InputError(f"The page {page} has no table '{name}'.")
-
-
-def first_table(text: str) -> list[list[str]]:
-    """The cells of the first table of a text in Markdown, without the line below the header.
-
-    >>> first_table("| a | b |\\n|:--|--:|\\n| x | **1** |\\n\\n| another |")
-    [['a', 'b'], ['x', '**1**']]
-    """
-    table = re.search(r"(^\|.*\|$\n?)+", text, re.MULTILINE)
-    lines = table.group().strip().splitlines() if table is not None else []
-    cells = [[cell.strip() for cell in line.strip("|").split("|")] for line in lines]
-    return [row for row in cells if not all(re.fullmatch(r":?-+:?", cell) for cell in row)]
 
 
 def value_of(cell: str) -> Value | None:

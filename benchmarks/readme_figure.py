@@ -12,12 +12,12 @@ from __future__ import annotations
 
 import argparse
 import json
-import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import NamedTuple
 
-from benchmarks.figures import first_table, value_of
+from benchmarks.figures import value_of
+from benchmarks.results import cells_in
 from manyway.errors import InputError
 from manyway.files import atomic_write
 from manyway.plots.style import METHOD_STYLES, SETTINGS
@@ -53,8 +53,7 @@ def read_figures(page: str) -> Figures:
     >>> read_figures("\\n".join([f"<!--table:{TABLE}-->", row, *rows, "<!--end-->"]))["CLINC150"]["Evidence"]
     Accuracy(mean=96.3, half=1.6)
     """
-    found = re.search(rf"<!--table:{re.escape(TABLE)}-->(.*?)<!--end-->", page, re.DOTALL)
-    cells = first_table(found.group(1)) if found else []
+    cells = cells_in(page, TABLE)
     rows = {row[0]: row for row in cells}
     if not cells or not {*SHOWN} <= {*rows} or not {*SETS} <= {*cells[0]}:
         raise InputError(

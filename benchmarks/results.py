@@ -179,6 +179,22 @@ def in_page(text: str, name: str, made: Made) -> str:
     return re.sub(pattern, lambda m: f"{m[1]}\n*{made.origin}*\n\n{made.text}\n\n{m[2]}", text, flags=re.DOTALL)
 
 
+def cells_in(text: str, name: str = "") -> list[list[str]]:
+    """The cells of a table in a page, without the line below the header; none where it has no such table.
+
+    Without a name, those of its first table.
+
+    >>> cells_in("| a | b |\\n|:--|--:|\\n| x | **1** |\\n\\n| another |")
+    [['a', 'b'], ['x', '**1**']]
+    """
+    if name:
+        text = text.partition(f"<!--table:{name}-->")[2].partition("<!--end-->")[0]
+    table = re.search(r"(^\|.*\|$\n?)+", text, re.MULTILINE)
+    lines = table.group().strip().splitlines() if table is not None else []
+    cells = [[cell.strip() for cell in line.strip("|").split("|")] for line in lines]
+    return [row for row in cells if not all(re.fullmatch(r":?-+:?", cell) for cell in row)]
+
+
 def in_csv(text: str, name: str, made: Made) -> str:
     """The csv file with the table under its name, at its place or at the end; tables are separated by empty lines."""
     out = io.StringIO()

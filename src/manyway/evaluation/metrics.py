@@ -211,13 +211,14 @@ def rejected(solution: Solution, tasks: Tasks) -> Tensor:
 def whole_accuracy(solution: Solution, tasks: Tasks, said: Tensor | None = None) -> Tensor:
     """[t] the fraction of all queries with the right answer.
 
-    Their class, or unknown where that is ``said`` [t, q].
+    Their class, or unknown with the probability ``said`` [t, q] that this is answered.
     """
     truth = truth_of(tasks)
     if said is None:
         said = said_unknown(solution)
-    right = (said & (truth < 0)) | (~said & (solution.probabilities.argmax(-1) == truth))
-    return right.double().mean(1)
+    said = said.double()
+    is_right = solution.probabilities.argmax(-1) == truth
+    return (said * (truth < 0) + (1 - said) * is_right).mean(1)
 
 
 def ordered_accuracy(solution: Solution, tasks: Tasks) -> Tensor:
@@ -227,18 +228,14 @@ def ordered_accuracy(solution: Solution, tasks: Tasks) -> Tensor:
     over all choices, so that their order says nothing.
     """
     score = unknown_score(solution)
-    truth = truth_of(tasks)
-    is_unknown = truth < 0
-    n_unknown = is_unknown.sum(1, keepdim=True)
+    n_unknown = (truth_of(tasks) < 0).sum(1, keepdim=True)
     highest_first = score.sort(1, descending=True).values
     lowest_said = highest_first.gather(1, (n_unknown - 1).clamp_min(0))
     above = score > lowest_said
     tied = score == lowest_said
     left = n_unknown - above.sum(1, keepdim=True)
     said = above + tied * left.clamp_min(0) / tied.sum(1, keepdim=True).double()
-    said = said * (n_unknown > 0)
-    is_right = solution.probabilities.argmax(-1) == truth
-    return (said * is_unknown + (1 - said) * is_right).mean(1)
+    return whole_accuracy(solution, tasks, said * (n_unknown > 0))
 
 
 def unknown_groups(solution: Solution, tasks: Tasks) -> Tensor:

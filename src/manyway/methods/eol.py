@@ -1,5 +1,6 @@
 """EOL: a classifier with an outlier logit, trained on support and queries (Ochal et al., 2024)."""
 
+from collections.abc import Callable
 from math import log
 
 import torch
@@ -97,13 +98,8 @@ def eol(
         outliers = outlier.exp().mean(-1) / proportion
         return entropy / tasks.n_classes - known + _plogp(masses).mean(-1) + _plogp(outliers)
 
-    adam = Adam.start(torch.cat([centres, centres.new_zeros(*centres.shape[:2], 2)], -1))
-    for step in range(1, max_iter + 1):
-        with torch.enable_grad():
-            moving = adam.parameters.detach().requires_grad_()
-            (gradient,) = torch.autograd.grad(loss(moving).sum(), moving)
-        adam = adam.step(gradient, step, lr)
-    weights = adam.parameters
+    start = torch.cat([centres, centres.new_zeros(*centres.shape[:2], 2)], -1)
+    weights = _trained(start, loss, lr, max_iter)
     taken = log_probabilities(weights)[0][:, n_support:].exp()
     centres = (sums + taken.mT @ query) / (counts + taken.sum(1)).unsqueeze(-1)
     found, outlier = log_probabilities(torch.cat([centres, weights[..., -2:]], -1))
@@ -116,6 +112,17 @@ def eol(
         lambda: centres.to(dtype),
         unknown=unknown.to(dtype),
     )
+
+
+def _trained(start: Tensor, loss: Callable[[Tensor], Tensor], lr: float, max_iter: int) -> Tensor:
+    """Weights like those at the start, after so many steps of Adam down the losses [t] of tasks."""
+    adam = Adam.start(start)
+    for step in range(1, max_iter + 1):
+        with torch.enable_grad():
+            moving = adam.parameters.detach().requires_grad_()
+            (gradient,) = torch.autograd.grad(loss(moving).sum(), moving)
+        adam = adam.step(gradient, step, lr)
+    return adam.parameters
 
 
 def _log_probabilities(

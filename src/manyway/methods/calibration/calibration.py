@@ -31,7 +31,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from manyway.core import Tasks, class_moments, class_sums, column_sums, count_labels
+from manyway.core import Tasks, class_moments, class_sums, column_sums, count_labels, mapped
 from manyway.core.kernels import tensor_cores
 from manyway.methods.calibration.constants import Constants
 from manyway.methods.calibration.distances import Offsets, distances_to
@@ -171,14 +171,6 @@ class Calibration:
             metric=None,
             **{name: getattr(self, name)[which] for name in _tensors()},
         )
-
-    def rows(self, which: Tensor) -> Calibration:
-        """That of some tasks [m], with their metrics."""
-        metric = None
-        if self.metric is not None:
-            metric = self.metric.rows(which)
-        tensors = {name: getattr(self, name)[which] for name in _tensors()}
-        return replace(self, metric=metric, **tensors)
 
     def with_rows(self, which: Tensor, others: Calibration) -> Calibration:
         """With the calibrations ``others`` of some tasks [m] in the place of these."""
@@ -428,7 +420,7 @@ def _calibrated_block(tasks: Tasks, constants: Constants, asked: _Asked) -> Cali
     if not len(doubtful):  # most often
         return found.best
     some = tasks[doubtful]
-    both = [one.rows(doubtful) for one in found]
+    both = [mapped(one, lambda tensor: tensor[doubtful]) for one in found]
     judged = judge_labels(both, some, error_rates[doubtful])
     weighted = _moments(some, judged.weights)
     again = calibrated_with(some, weighted, samples[doubtful], weights=judged.weights).best

@@ -196,10 +196,6 @@ class Metric:
             return metrics[0]
         return metrics[0]._changed(lambda *parts: torch.cat(parts), *metrics[1:])
 
-    def rows(self, which: Tensor) -> Metric:
-        """Those of some tasks [m]."""
-        return self._changed(lambda one: one[which])
-
     def with_rows(self, which: Tensor, others: Metric) -> Metric:
         """With the metrics ``others`` of some tasks [m] in the place of these."""
         return self._changed(lambda mine, theirs: mine.index_copy(0, which, theirs), others)
