@@ -108,7 +108,7 @@ def test_the_number_of_features_does_not_make_answers_surer(n_features):
 
 @pytest.mark.parametrize("shots", [2, 8])
 def test_prototypes_are_shrunk_where_class_means_differ_no_more_than_by_chance(shots):
-    for spread, low, high in ((3.0, 0.8, 1.0), (0.0, 0.0, 0.35)):
+    for spread, low, high in ((3.0, 0.9, 1.0), (0.0, 0.0, 0.6)):
         tasks = make_tasks(6, n_classes=20, n_features=12, shots=shots, spread=spread)
         plain = calibrate(tasks, Constants())
         factors = plain.shrunk(Constants()).offsets.norm(dim=-1) / plain.offsets.norm(dim=-1)
@@ -118,13 +118,23 @@ def test_prototypes_are_shrunk_where_class_means_differ_no_more_than_by_chance(s
 
 
 def test_a_prototype_of_fewer_examples_is_shrunk_more():
-    """By ρ/(ρ + 1/n), for one ρ of all classes: s/(1 − s) = ρ n."""
+    """What is expected of a class is r = ρ/(ρ + 1/n), for one ρ of all classes: r/(1 − r) = ρ n."""
     tasks = make_tasks(3, n_classes=12, n_features=8, shots=None)
     plain = calibrate(tasks, Constants())
-    factors = plain.shrunk(Constants()).offsets.norm(dim=-1) / plain.offsets.norm(dim=-1)
-    ratios = factors / (1 - factors) / plain.counts
+    shrunk = plain.shrunk(Constants())
+    factors = shrunk.offsets.norm(dim=-1) / plain.offsets.norm(dim=-1)
+    expected = factors * shrunk.reach.unsqueeze(-1)
+    ratios = expected / (1 - expected) / plain.counts
     torch.testing.assert_close(ratios, ratios[:, :1].expand_as(ratios))
-    torch.testing.assert_close(plain.shrunk(Constants()).precision, plain.precision / factors.amax(-1))
+    torch.testing.assert_close(shrunk.precision, plain.precision / factors.amax(-1))
+
+
+def test_what_all_prototypes_are_shortened_by_counts_half():
+    tasks = make_tasks(3, n_classes=12, n_features=8, shots=3)
+    shrunk = calibrate(tasks, Constants()).shrunk(Constants())
+    torch.testing.assert_close(shrunk.trust.amax(-1), shrunk.reach)
+    assert (shrunk.reach < 1).all()
+    assert (shrunk.unshrunk().reach == 1).all()
 
 
 def test_one_example_per_class_gives_the_precision_by_the_distances_between_classes():

@@ -36,8 +36,8 @@ and F e takes the place of F.
 
 **What is lost.** Grey pictures or mistyped words are shifted, and have lost some of what tells classes apart, which
 no vector brings back. Around the means of the batch a query then is x = g w_k + noise, with the contrast g < 1.
-Prototypes are shrunk to what is expected of their classes, so that g is 1 for queries like the examples. It is the
-slope of the means z̄_k of groups of m_k queries over their prototypes,
+It is the slope of the means z̄_k of groups of m_k queries over the means w_k that are expected of their classes
+(``Calibration.shrunk``), so that g is 1 for queries like the examples,
 
     g = Σ_k m_k (z̄_k − z̄)·(w_k − w̄) / Σ_k m_k ‖w_k − w̄‖²,
 
@@ -261,8 +261,8 @@ def _by_chance(proportions: Tensor, counts: Tensor, n_query: Tensor) -> Tensor:
     return 1 / n_query + (proportions.square() / counts.clamp_min(1)).sum(-1)
 
 
-def contrast(sums: Tensor, masses: Tensor, prototypes: Tensor, precision: Tensor) -> Tensor:
-    """[t] g: how far apart the groups of queries are, relative to their prototypes.
+def contrast(sums: Tensor, masses: Tensor, expected: Tensor, precision: Tensor) -> Tensor:
+    """[t] g: how far apart the groups of queries are, relative to what is expected of their classes.
 
     Parameters
     ----------
@@ -270,8 +270,8 @@ def contrast(sums: Tensor, masses: Tensor, prototypes: Tensor, precision: Tensor
         Σ_q u_qg z_q of placed queries.
     masses : Tensor of shape [t, g]
         Σ_q u_qg
-    prototypes : Tensor of shape [t, g, d]
-        Of the classes of the groups.
+    expected : Tensor of shape [t, g, d]
+        The expected means of the classes of the groups.
     precision : Tensor of shape [t]
         τ
 
@@ -281,10 +281,10 @@ def contrast(sums: Tensor, masses: Tensor, prototypes: Tensor, precision: Tensor
         Between 0 and 1; 1 where there is one group.
     """
     total = masses.sum(-1).clamp_min(torch.finfo(masses.dtype).tiny).view(-1, 1, 1)
-    middle = (masses.unsqueeze(-1) * prototypes).sum(1, keepdim=True) / total
-    apart = prototypes - middle
+    middle = (masses.unsqueeze(-1) * expected).sum(1, keepdim=True) / total
+    apart = expected - middle
     covariance = (sums * apart).sum((1, 2)) * precision
-    variance = (masses.unsqueeze(-1) * prototypes * apart).sum((1, 2)) * precision
+    variance = (masses.unsqueeze(-1) * expected * apart).sum((1, 2)) * precision
     # The slope has the variance 1/Σ τ m ‖w − w̄‖².
     return ((covariance + 1) / (variance + 1)).clamp(0, 1)
 

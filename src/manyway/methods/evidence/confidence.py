@@ -109,11 +109,12 @@ def _contrast(groups: Groups, likelihood: Likelihood) -> Tensor:
     assert calibration is not None
     offsets = calibration.offsets.expand(len(groups.classes), -1, -1)
     columns = groups.classes.unsqueeze(-1).expand(-1, -1, offsets.shape[-1])
+    expected = offsets * calibration.reach.view(-1, 1, 1)
     return contrast(
         likelihood.coordinates(groups.sums),
         groups.members.masses.gather(1, groups.classes).to(offsets),
-        offsets.gather(1, columns),
-        calibration.precision,
+        expected.gather(1, columns),
+        calibration.precision / calibration.reach,
     )
 
 
