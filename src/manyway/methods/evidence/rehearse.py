@@ -1,8 +1,9 @@
 """Rehearse: examples are held out and labelled as a batch, to see whether claims are right here.
 
 How sure answers are rests on a model, and the data of a user may not follow it. His own examples
-can tell. Each of six batches has a third of the classes that can spare examples, those used least
-so far, with one example each (or a fifth of them). It is labelled with the others as the support.
+can tell. Each of two to six batches has a third of the classes that can spare examples, those used
+least so far, with one example each (or a fifth of them). It is labelled with the others as the
+support.
 The final probabilities p_qk of held-out examples are then compared with their classes y_q. The
 power g that they should have had is
 
@@ -33,7 +34,10 @@ from manyway.methods.calibration.scaling import QUERY_DEPENDENT
 from manyway.methods.evidence.copies import distinct
 from manyway.methods.evidence.schedule import Parameters
 
-_N_BATCHES = 6  # more of them change the power by less than its standard error
+# Two batches or more, until about so many examples are held out. Each costs a calibration, and more of them
+# change the power by less than its standard error: 100 classes have the same one with 2 and with 6.
+_MOST_BATCHES = 6
+_ENOUGH_HELD = 64
 _EVERY = 3  # of so many classes one occurs in a batch
 _HELD_PART = 5  # of so many examples of a class one is held out
 # With more, some of them stand for all: a rehearsal must not take longer than labelling.
@@ -138,10 +142,11 @@ def _of_support(
     n_able = int((counts > n_held).sum())
     if n_able < 2:
         return Rehearsed.nothing(trust)
+    n_present = ceil(n_able / _EVERY)
     rehearsal = rehearse(
         examples.labels.cpu(),
-        n_batches=_N_BATCHES,
-        n_present=ceil(n_able / _EVERY),
+        n_batches=_number_of_batches(n_present * n_held),
+        n_present=n_present,
         n_held=n_held,
     )
     batches = rehearsal.tasks(task.support[0][examples.rows], task.base_mean)
@@ -153,6 +158,15 @@ def _of_support(
     prior_sd = parameters.constants.rehearsed_sd
     power = _best_power(solution.probabilities, held_out, prior_sd) ** (1 - 1 / mean_count)
     return _compared(solution, held_out, power)
+
+
+def _number_of_batches(n_items: int) -> int:
+    """How many batches of so many items are rehearsed.
+
+    >>> [_number_of_batches(n_items) for n_items in (4, 17, 34)]
+    [6, 4, 2]
+    """
+    return min(max(ceil(_ENOUGH_HELD / n_items), 2), _MOST_BATCHES)
 
 
 class _HeldOut(NamedTuple):
@@ -244,7 +258,9 @@ def _in_order(features: Tensor, labels: Tensor) -> _Examples:
     classes = place_of_class[labels[order]]
     sizes = torch.bincount(classes)
     place_in_class = places_in_class(classes, torch.arange(len(order), device=order.device))
-    kept_class = _evenly_spaced(torch.arange(len(sizes), device=order.device), len(sizes), _MOST_CLASSES)
+    kept_class = _evenly_spaced(
+        torch.arange(len(sizes), device=order.device), len(sizes), _MOST_CLASSES
+    )
     kept = kept_class[classes] & _evenly_spaced(place_in_class, sizes[classes], _MOST_OF_CLASS)
     renumbered = kept_class.cumsum(0) - 1
     return _Examples(rows=order[kept], labels=renumbered[classes[kept]])
