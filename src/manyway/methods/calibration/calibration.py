@@ -25,7 +25,7 @@ from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, fields, replace
 from functools import partial
-from math import ceil, log
+from math import ceil
 from typing import NamedTuple
 
 import torch
@@ -94,6 +94,7 @@ class Calibration:
     metric: Metric | None  # None: plain distances
     offsets: Tensor  # [t, k, d] placed prototypes
     squares: Tensor  # [t, k] their squared lengths, minus the bias S/n_k
+    columns: Tensor  # [t] d, how many columns of the features are not constant
     counts: Tensor  # [t, k] n, how many samples a prototype is worth; see also ``shrunk``
     examples: Tensor  # [t, k] the samples that it was made of
     scatter: Tensor  # [t] S, the pooled within-class scatter
@@ -151,7 +152,7 @@ class Calibration:
         if self.metric is None:
             return None
         tiny = torch.finfo(self.scatter.dtype).tiny
-        part = (1 - self.shrinkage) * self.middle.shape[-1]
+        part = (1 - self.shrinkage) * self.columns
         part = part / (self.freedom * self.scatter).clamp_min(tiny)
         return part / self.metric.stretch.square()
 
@@ -226,9 +227,8 @@ class Calibration:
         common = factors.amax(-1, keepdim=True).sqrt()
         factors = factors / common
         worth = self.counts / factors
-        n_features = self.offsets.shape[-1]
-        share = n_features / (n_features + constants.few_columns**2)
-        worth = 1 / torch.lerp(1 / worth.amax(-1, keepdim=True), 1 / worth, share)
+        share = self.columns / (self.columns + constants.few_columns**2)
+        worth = 1 / torch.lerp(1 / worth.amax(-1, keepdim=True), 1 / worth, share.unsqueeze(-1))
         offsets = self.offsets * factors.unsqueeze(-1)
         return replace(
             self,
@@ -598,6 +598,7 @@ def _plain(
         metric=None,
         offsets=offsets.rows,
         squares=offsets.squares - scatter.unsqueeze(-1) / counts,
+        columns=_varying_columns(offsets.rows),
         counts=counts,
         examples=counts,
         scatter=scatter,
@@ -614,6 +615,14 @@ def _plain(
         wrong=judged.wrong,
         looks_like=judged.looks_like,
     )
+
+
+def _varying_columns(offsets: Tensor) -> Tensor:
+    """[t] in how many columns prototypes [t, k, d] differ; at least one.
+
+    In a constant column all of them are 0 relative to their middle.
+    """
+    return (offsets != 0).any(1).sum(-1).clamp_min(1).to(offsets)
 
 
 def _rounding(rows: Tensor) -> AbstractContextManager[object]:
@@ -691,16 +700,16 @@ def _with_metric(
     """
     answers = left_out.classified(inner, near=plain.precision)
     contrasts = Contrasts.of(tasks, plain.middle + plain.offsets, plain.counts, weights)
-    n_contrasts, n_features = contrasts.rows.shape[1:]
+    columns = plain.columns
     tiny = torch.finfo(tasks.dtype).tiny
     # 1/(f·v), which is finite also where a first step leaves no difference between samples.
-    weight = n_features / (plain.freedom * plain.scatter).clamp_min(n_features * tiny)
+    weight = columns / torch.maximum(plain.freedom * plain.scatter, columns * tiny)
+    free = columns / (columns + 2 * contrasts.rows.shape[1])
     with _rounding(plain.offsets):
         metrics = metrics_of(contrasts, weight)
     del contrasts
     crossed = metrics.crossed(plain.offsets)
     products = metrics.inner(rows, plain.offsets, crossed, inner)
-    free = n_features / (n_features + 2 * n_contrasts)
     choice = _choose(metrics, products, left_out, answers, weight=weight, free=free)
     gains = answers.losses - choice.best.losses
     helps = gains.sum(-1) > 0
@@ -735,11 +744,11 @@ def _choose(
     left_out: LeftOut,
     plain: Answers,
     weight: Tensor,
-    free: float,
+    free: Tensor,
 ) -> _Choice:
     """The γ whose answers have the smallest cross-entropy, 1 included, whose answers are ``plain``.
 
-    γ below ``free`` = d/(d + 2f) costs ln(free/γ) nats: a prior, for f contrasts do not support a
+    γ below ``free`` [t] = d/(d + 2f) costs ln(free/γ) nats: a prior, for f contrasts do not support a
     covariance that is sharper, and left-out samples may hardly differ in what they gain from one
     that is singular by chance. As a strict limit, at d/(d + 4f), it cost 12 points on five
     correlated measurements with two examples per class. ``weight`` [t] is 1/(f·v).
@@ -754,9 +763,8 @@ def _choose(
             inner = products(root, gamma)
         one = left_out.classified(inner, (1 - gamma) * weight, plain.spread, near)
         near = one.precision
-        if gamma < free:
-            price = log(free / gamma) / one.losses.shape[-1]
-            one = one._replace(losses=one.losses + price)
+        price = (free / gamma).log().clamp_min(0) / one.losses.shape[-1]
+        one = one._replace(losses=one.losses + price.unsqueeze(-1))
         lowest = best.losses.sum(-1)
         better = one.losses.sum(-1) < torch.minimum(_LESS * lowest, lowest - _NO_LOSS)
         for mine, theirs in zip(best, one, strict=True):

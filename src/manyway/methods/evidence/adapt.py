@@ -189,7 +189,8 @@ class Comparison:
 
     def flattened(self) -> Tasks:
         """The tasks without the direction in which the means of queries and of classes differ."""
-        direction = self.query_mean - self._middle()
+        # A constant column has no part in it: rounding would make it vary.
+        direction = (self.query_mean - self._middle()) * (self.weights > 0)
         measure = direction * self.weights.square()
         tiny = torch.finfo(measure.dtype).tiny
         measure = measure / (measure * direction).sum(-1, keepdim=True).clamp_min(tiny)

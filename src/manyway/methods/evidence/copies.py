@@ -63,13 +63,17 @@ class _Compared:
     def of(queries: BatchQueries, one_shot: bool) -> _Compared:
         stride = sampling_stride(queries.n_query)
         rows = sample(queries, stride).placed
-        sure = not one_shot and queries.likelihood.calibration is not None
+        calibration = queries.likelihood.calibration
+        n_columns = torch.tensor(rows.shape[-1], device=rows.device)
+        if calibration is not None:
+            n_columns = calibration.columns
+        sure = not one_shot and calibration is not None
         schedule = queries.parameters.constants
         pair_distance = queries.likelihood.pair_distance(rows)
         return _Compared(
             rows=rows,
             numbers=torch.arange(0, queries.n_query, stride, device=rows.device),
-            limit=copy_distance(pair_distance, rows.shape[-1], schedule, sure),
+            limit=copy_distance(pair_distance, n_columns, schedule, sure),
         )
 
     def near(self, some: Tensor) -> Tensor:
@@ -167,7 +171,8 @@ def _distinct_rows(tasks: Tasks, schedule: Schedule) -> Tensor | None:
     of_classes = torch.split(rows[order], counts[counts > 0].tolist())
     distances = [distances_between(some[None])[0] for some in of_classes]
     pairs = torch.cat([one[torch.ones_like(one).tril(-1) > 0] for one in distances])
-    near = copy_distance(pairs.mean(), rows.shape[1], schedule).squeeze()
+    n_columns = torch.tensor(rows.shape[1], device=rows.device)
+    near = copy_distance(pairs.mean(), n_columns, schedule).squeeze()
     is_copy = torch.cat([(one <= near).tril(-1).any(1) for one in distances])
     kept = order[~is_copy].sort().values
     dropped = 1 - len(kept) / len(labels)
@@ -179,7 +184,13 @@ def _distinct_rows(tasks: Tasks, schedule: Schedule) -> Tensor | None:
 
 
 def _in_units(rows: Tensor) -> Tensor:
-    """[n, d] rows relative to their mean, in units of their columns' scales; see ``distinct``."""
+    """[n, d] rows relative to their mean, in units of their columns' scales; see ``distinct``.
+
+    Constant columns are dropped, unless all are constant.
+    """
+    varies = (rows != rows[:1]).any(0)
+    if bool(varies.any()):
+        rows = rows[:, varies]
     scale = rows.std(0)
     tiny = torch.finfo(scale.dtype).tiny
     return (rows - rows.mean(0)) / scale.clamp_min(scale.median()).clamp_min(tiny)
@@ -203,16 +214,18 @@ def _chance(rows: Tensor, pairs: Tensor, near: Tensor) -> Tensor:
 
 def copy_distance(
     pair_distance: Tensor,
-    n_features: int,
+    n_columns: Tensor,
     schedule: Schedule,
     sure: bool = False,
 ) -> Tensor:
     """[t, 1, 1] the squared distance below which two queries are near-copies.
 
-    It is a part of ``pair_distance`` [t], that of two samples of a class. With few features samples
-    are as near by chance, so that the part is smaller: its chance is that of 2 N₀ features (``few_columns``). Where the
-    distance of two samples is ``sure`` (no guess from one example per class, and not made by the
-    outliers of a table) the part is its square root, so that the frames of a burst are copies.
+    It is a part of ``pair_distance`` [t], that of two samples of a class. With few columns [t]
+    samples are as near by chance, so that the part is smaller: its chance is that of 2 N₀ columns
+    (``few_columns``). Where the distance of two samples is ``sure`` (no guess from one example per
+    class, and not made by the outliers of a table) the part is its square root, so that the frames
+    of a burst are copies.
     """
-    exponent = max(0.5 if sure else 1.0, 2 * schedule.few_columns / n_features)
+    least = 0.5 if sure else 1.0
+    exponent = (2 * schedule.few_columns / n_columns).clamp_min(least)
     return (schedule.near_copy**exponent * pair_distance).view(-1, 1, 1)

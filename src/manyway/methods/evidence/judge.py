@@ -58,7 +58,7 @@ K prototypes, which are N, and the margin counts a ln(e⁻ᵍ + ½ε), which is 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from math import ceil, log, sqrt
+from math import ceil, log
 from typing import NamedTuple
 
 import torch
@@ -274,10 +274,11 @@ class Scales:
         """From the squared distance [t] between neighbouring prototypes."""
         scatter = calibration.scatter.unsqueeze(-1)
         errors = (1 / calibration.counts).mean(-1, keepdim=True)
-        n_classes, n_features = calibration.offsets.shape[1:]
+        n_classes = calibration.offsets.shape[1]
         number = (calibration.examples - 1).clamp_min(0).sum(-1, keepdim=True)
         number = torch.where(number > 0, number, n_classes)
-        noise = torch.maximum(calibration.noise.unsqueeze(-1), scatter * sqrt(2 / n_features))
+        of_columns = scatter * (2 / calibration.columns).sqrt().unsqueeze(-1)
+        noise = torch.maximum(calibration.noise.unsqueeze(-1), of_columns)
         noise = noise * (1 + schedule.doubtful_examples / (2 * number))
         excess = (apart.unsqueeze(-1) - 2 * errors * scatter).clamp_min(0)
         tiny = torch.finfo(excess.dtype).tiny

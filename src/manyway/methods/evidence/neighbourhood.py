@@ -46,7 +46,7 @@ class Neighbourhoods:
         pair_distance = 2 * calibration.scatter
         distances = distances_between(placed)
         # With itself
-        copies = distances <= copy_distance(pair_distance, placed.shape[-1], schedule)
+        copies = distances <= copy_distance(pair_distance, calibration.columns, schedule)
         share = 1 / copies.sum(-1).to(placed)
         distances = torch.where(copies, 2 * scatter, distances)  # of two samples of a class
         similarity = _cosines(distances.mul_(-0.5 * precision).softmax(-1))
