@@ -188,8 +188,8 @@ def test_a_column_without_a_number_is_left_out_and_examples_without_any_are_refu
     features, labels, items = drawn
     empty = np.full((len(features), 1), np.nan)
     further = np.ones((len(items), 1))
-    left_out = examine(np.hstack([features, empty]), labels, np.hstack([items, further]), n_present=())
-    without = examine(features, labels, items, n_present=())
+    left_out = examine(np.hstack([features, empty]), labels, np.hstack([items, further]))
+    without = examine(features, labels, items)
     assert left_out.log_odds == pytest.approx(without.log_odds)
     assert left_out.shift.ratio == pytest.approx(without.shift.ratio)
     assert left_out.rehearsal == without.rehearsal
