@@ -1,6 +1,6 @@
 """Random changes of the code, and whether the tests of its folder notice them.
 
-    python -m benchmarks.mutation FOLDER ... --tests TESTS ... [--number 100] [--seed 0] [--from 1] [--to 100]
+    python -m benchmarks.mutation FOLDER_OR_FILE ... --tests TESTS ... [--number 100] [--seed 0] [--from 1] [--to 100]
 
 A change is one of: an operator, a comparison or a constant that becomes another one, a condition that is turned round,
 or a statement that is left out. Changes are drawn evenly over the places of the folders' syntax trees. Each is written
@@ -207,7 +207,8 @@ def drawn(folders: Sequence[Path], number: int, seed: int) -> list[Change]:
     """Random changes of the files of some folders."""
     every = []
     for folder in folders:
-        for path in sorted(folder.rglob("*.py")):
+        paths = [folder] if folder.is_file() else sorted(folder.rglob("*.py"))
+        for path in paths:
             if not path.stem.endswith("kernel"):
                 tree = ast.parse(path.read_text(encoding="utf-8"))
                 every += [(path, at) for at in range(len(list(places(tree))))]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator
+from types import ModuleType
 from typing import Any
 
 import pytest
@@ -27,6 +28,33 @@ QUESTIONS = (
     "manyway.methods.paddle.solver.fused",
     "manyway.sampling.sampling.fused",
 )
+
+
+def patch_language_once() -> None:
+    """Let Triton's interpreter prepare its language at the start of a kernel, and not at each function that it calls.
+
+    The interpreter replaces the functions of `triton.language` by its own, and looks for them again at every call of a
+    function within a kernel, which takes a third of its time. Where it finds them replaced there is nothing to do.
+    """
+    from triton import language
+    from triton.runtime import interpreter
+
+    prepare = getattr(interpreter, "_patch_lang", None)
+    nothing = getattr(interpreter, "_LangPatchScope", None)
+    if prepare is None or nothing is None:  # another version of Triton: it takes its time
+        return
+
+    def prepare_once(function: Any) -> Any:
+        modules = [one for one in (language, language.core) if one in _modules_of(function)]
+        if any(language.core.is_builtin(one.load) for one in modules) or not modules:
+            return prepare(function)
+        return nothing()
+
+    interpreter._patch_lang = prepare_once
+
+
+def _modules_of(function: Any) -> list[ModuleType]:
+    return [value for value in function.__globals__.values() if isinstance(value, ModuleType)]
 
 
 def there(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -63,3 +91,7 @@ def views(tensor: torch.Tensor) -> Iterator[tuple[str, torch.Tensor]]:
     yield "strided", wider[..., 0]
     longer = torch.cat([torch.full_like(tensor[:1], 77), tensor])
     yield "behind others", longer[1:]
+
+
+if DEVICE == "cpu":
+    patch_language_once()

@@ -6,10 +6,28 @@
 ['ant', 'bee', 'ant']
 """
 
-import lazy_loader
+import sys
 
 __version__ = "0.1.0"
 
-# The public names and where they live are in __init__.pyi. Each is imported on first use, so that `manyway --help` does
-# not wait for torch.
-__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)
+
+def _attach() -> None:
+    """Find the public names, which `__init__.pyi` lists with where they live; each is imported on first use.
+
+    They are found on first use too: it takes as long as all else that happens before the command can take an
+    interruption without a traceback.
+    """
+    import lazy_loader
+
+    found = lazy_loader.attach_stub(__name__, __file__)
+    globals().update(zip(("__getattr__", "__dir__", "__all__"), found, strict=True))
+
+
+def __getattr__(name: str) -> object:
+    _attach()
+    return getattr(sys.modules[__name__], name)
+
+
+def __dir__() -> list[str]:
+    _attach()
+    return dir(sys.modules[__name__])

@@ -1,6 +1,6 @@
 """The command ``manyway``, also as ``python -m manyway``.
 
-An interruption while it starts is quiet too.
+An interruption while it starts is one line too.
 """
 
 import atexit
@@ -30,6 +30,7 @@ def main() -> None:
 
 def _leave(*_: object) -> None:
     """End at once: nothing has been done yet."""
+    os.write(2, b"manyway: interrupted.\n")
     os._exit(130)
 
 

@@ -45,6 +45,7 @@ def test_every_place_is_changed_once_and_nothing_else_is(path):
 def test_the_same_seed_draws_the_same_changes(path):
     assert drawn([path.parent], 3, seed=5) == drawn([path.parent], 3, seed=5)
     assert len(drawn([path.parent], 100, seed=5)) == len(EXPECTED)
+    assert drawn([path], 3, seed=5) == drawn([path.parent], 3, seed=5)  # a file alone
 
 
 def test_the_tests_of_a_module_have_its_name():

@@ -525,3 +525,20 @@ def test_one_example_per_class_is_said_to_teach_no_probabilities(run_in_folder):
         Path("known.csv").write_text(f"label,a,b\n{rows}")
         told[name] = "do not rely on the probabilities" in run_in_folder("label", "known.csv", "pile.csv")[2]
     assert told == {"one": True, "more": False}
+
+
+@pytest.mark.parametrize("words", [("file://host/x.csv",), ("a.csv", "b.csv", "--output=file://host/x.csv")], ids=str)
+def test_an_address_of_another_computer_is_one_sentence(words, run_in_folder):
+    code, _, err = run_in_folder("label", *words)
+    assert code == 2
+    assert err == (
+        "manyway: file://host/x.csv names the computer 'host', and only files of this one can be used; write "
+        "file:///folder/file, or the path alone.\n"
+    )
+
+
+def test_an_address_of_this_computer_may_name_it(tmp_path, run_in_folder):
+    for host in ("", "localhost", "LOCALHOST"):
+        _, _, err = run_in_folder("label", f"file://{host}{tmp_path.as_posix()}/none.csv")
+        assert f"{tmp_path / 'none.csv'}" in err
+        assert "localhost" not in err.lower()

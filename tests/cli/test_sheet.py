@@ -248,12 +248,24 @@ def test_a_spreadsheet_with_german_headings_needs_no_option(encoded, tmp_path, r
     code, out, err = run_in_folder("label", "tickets.xlsx")
     assert code == 0, err
     assert "columns of tickets.xlsx: label 'Rubrik'; text 'Beschreibung'" in err
+    assert err.count("columns of") == 1  # for the rows with and without a label
     assert "Written to labels.xlsx." in out
     found = pd.read_excel(tmp_path / "labels.xlsx", dtype={"Ticket-Nr.": str})
     assert found["Ticket-Nr."].tolist() == [row["Ticket-Nr."] for row in rows]
     assert found["Eingang"].tolist() == [row["Eingang"] for row in rows]
     assert found["label"].tolist() == ["Obst", "Wald"] * 5
     assert found["note"].fillna("").tolist() == ["given"] * 6 + [""] * 4
+
+
+def test_one_line_says_what_the_columns_of_a_partly_labelled_table_are(tmp_path, run_in_folder):
+    rows = [f"{n},wood,{n % 2 * 5 + n / 90},{('elm', 'oak')[n % 2] if n < 20 else ''}" for n in range(40)]
+    (tmp_path / "trees.csv").write_text("\n".join(["Nr,site,width,Art", *rows, ""]))
+    _, _, err = run_in_folder("label", "trees.csv")
+    lines = [line for line in err.splitlines() if "columns of" in line]
+    assert lines == [
+        "note: columns of trees.csv: label 'Art'; feature 'width'; item name 'Nr'; not used: 'site' (change it with "
+        "--label-column, --feature-column, --ignore-column, --item-column)"
+    ]
 
 
 def test_the_penguins_as_they_were_published_need_no_option(tmp_path, run_in_folder):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import os
 import subprocess
 import sys
@@ -67,7 +68,7 @@ def test_a_setting_that_torch_does_not_know_is_one_sentence(tmp_path):
     assert "Traceback" not in done.stderr
 
 
-def test_an_interruption_while_it_starts_is_quiet(tmp_path):
+def test_an_interruption_while_it_starts_is_one_line():
     code = (
         "import sys, signal, os, importlib.abc\n"
         "class Slow(importlib.abc.MetaPathFinder):\n"
@@ -78,7 +79,15 @@ def test_an_interruption_while_it_starts_is_quiet(tmp_path):
         "from manyway.__main__ import main; main()"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120, check=False)
-    assert (done.returncode, done.stderr) == (130, "")
+    assert (done.returncode, done.stderr) == (130, "manyway: interrupted.\n")
+
+
+def test_little_is_loaded_before_an_interruption_is_one_line():
+    """Nothing takes it while the package is imported, before the command begins: only Python's own start may."""
+    code = "import sys, re, importlib; before = set(sys.modules); import manyway.__main__\n"  # a console script has re
+    code += "print(sorted({name.split('.')[0] for name in set(sys.modules) - before}))"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120, check=False)
+    assert set(ast.literal_eval(done.stdout)) <= {"manyway", "atexit", "gc", "signal"}
 
 
 class Installed:

@@ -253,14 +253,18 @@ def test_the_fused_search_gives_the_plain_assignments(
     assert torch.equal(found.outcome.converged.cpu(), plain.outcome.converged)
 
 
+# A whole answer takes two or more searches, which take long in Triton's interpreter: these have fewer steps.
+SHORT = {"schedule": {"anneal_steps": 4}}
+
+
 def test_evidence_by_fused_code_gives_the_same_labels(monkeypatch):
     tasks = make_tasks_of(2, n_classes=12, n_query=10, n_features=8, shots=3, spread=1.0, dtype=torch.float32)
-    plain = solve("evidence", tasks)
+    plain = solve("evidence", tasks, **SHORT)
     monkeypatch.setattr("manyway.methods.evidence.dense.fused", lambda tensor: True)
-    found = solve("evidence", tasks.to(DEVICE))
+    found = solve("evidence", tasks.to(DEVICE), **SHORT)
     assert torch.equal(found.labels.cpu(), plain.labels)
     torch.testing.assert_close(found.probabilities.cpu(), plain.probabilities, rtol=0, atol=5e-3)
-    assert torch.equal(solve("evidence", tasks.to(DEVICE), with_objective=True).labels.cpu(), plain.labels)
+    assert torch.equal(solve("evidence", tasks.to(DEVICE), with_objective=True, **SHORT).labels.cpu(), plain.labels)
 
 
 @pytest.mark.parametrize("metric", [False, True])
@@ -282,9 +286,9 @@ def test_evidence_by_fused_code_keeps_known_labels(monkeypatch):
     known = torch.full((2, 14), -1)
     known[:, :10] = 4  # so many of one class that the product of their 1 − u is 0 in float32
     known[1, 10] = 5
-    plain = solve("evidence", tasks, known=known)
+    plain = solve("evidence", tasks, known=known, **SHORT)
     monkeypatch.setattr("manyway.methods.evidence.dense.fused", lambda tensor: True)
-    found = solve("evidence", tasks.to(DEVICE), known=known)
+    found = solve("evidence", tasks.to(DEVICE), known=known, **SHORT)
     torch.testing.assert_close(found.probabilities.cpu(), plain.probabilities, rtol=0, atol=5e-3)
     assert torch.equal(found.labels.cpu()[known >= 0], known[known >= 0])
 

@@ -173,15 +173,15 @@ def test_examples_that_lack_the_same_cells_are_no_copies(drawn):
     features, labels, _ = drawn
     lacking = features.copy()
     lacking[[0, 1], 1:] = np.nan
-    assert [pair.rows for pair in examine(lacking, labels).copies] == [(46, 47)]
+    assert [pair.rows for pair in examine(lacking, labels, n_present=()).copies] == [(46, 47)]
 
 
 def test_items_that_lack_cells_do_not_count_for_the_distance_of_the_items(drawn):
     features, labels, items = drawn
     lacking = items.copy()
     lacking[:10, 0] = np.nan
-    assert examine(features, labels, lacking).shift.n_items == len(items) - 10
-    assert examine(features, labels, with_gaps(items, 1.0)).shift is None
+    assert examine(features, labels, lacking, n_present=()).shift.n_items == len(items) - 10
+    assert examine(features, labels, with_gaps(items, 1.0), n_present=()).shift is None
 
 
 def test_a_column_without_a_number_is_left_out_and_examples_without_any_are_refused(drawn):

@@ -3,13 +3,39 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from typing import Any
 
 import pytest
 from review_problems import make_review
+from torch import Tensor
 
+from manyway.core import Tasks
+from manyway.methods.evidence.solver import place_once
 from manyway.review.data import JOURNAL, ReviewData
 from manyway.review.journal import Journal
 from manyway.review.session import Session
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _learned_once() -> Iterator[None]:
+    """What is learned from the same examples and items is kept: it takes longer than most of these tests."""
+    kept: dict[Any, Any] = {}
+
+    def learn(tasks: Tasks, open_set: bool = False) -> Any:
+        content = (*map(_content, vars(tasks).values()), open_set)
+        if content not in kept:
+            kept[content] = place_once(tasks, open_set)
+        return kept[content]
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("manyway.review.relabel.place_once", learn)
+        yield
+
+
+def _content(value: object) -> object:
+    if not isinstance(value, Tensor):
+        return value
+    return value.dtype, value.shape, value.contiguous().numpy().tobytes()
 
 
 @pytest.fixture

@@ -20,7 +20,7 @@ from manyway import encoding
 from manyway.cli import bench, doctor, examine, extract, judge, label, review, show, train
 from manyway.cli.console import NOTES, OPTIONS, QUIET, say, spell_streams, with_options
 from manyway.cli.options import with_formats
-from manyway.cli.paths import local_path
+from manyway.cli.paths import local_path, without_host
 from manyway.errors import InputError
 
 
@@ -29,6 +29,9 @@ class _Command(TyperCommand):
 
     # help in which formats are named -> what it was made of
     templates: ClassVar[dict[str, str]] = {}
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        return super().parse_args(ctx, [without_host(word) for word in args])
 
     def invoke(self, ctx: Any) -> Any:
         OPTIONS.set(self.params)

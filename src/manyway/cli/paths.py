@@ -47,6 +47,43 @@ def local_path(given: Path, folder: Path | None = None) -> Path:
     return Path(url2pathname(path) if os.name == "nt" else path)
 
 
+def without_host(word: str) -> str:
+    """A word of a command, in which an address names no computer: ``file:///data/a.csv``.
+
+    A `Path` no longer tells ``file://computer/a.csv`` from ``file:///computer/a.csv``.
+
+    Parameters
+    ----------
+    word : str
+        A path, an address, an option, or an option with its value.
+
+    Returns
+    -------
+    str
+
+    Raises
+    ------
+    InputError
+        If the address names another computer than this one.
+
+    Examples
+    --------
+    >>> without_host("--output=file://localhost/data/a.csv")
+    '--output=file:///data/a.csv'
+    """
+    option, found, rest = word.partition(f"{_ADDRESS}//")
+    is_value = option.startswith("-") and option.endswith("=")
+    if not found or (option and not is_value):
+        return word
+    host, slash, path = rest.partition("/")
+    if host.lower() not in ("", "localhost"):
+        raise InputError(
+            f"{found}{rest} names the computer '{host}', and only files of this one can be used; "
+            f"write {found}/folder/file, or the path alone."
+        )
+    return f"{option}{found}{slash}{path}"
+
+
 def _standard_input(folder: Path) -> Path:
     """Standard input as a file, with the ending of what it holds."""
     if sys.stdin.isatty():

@@ -450,8 +450,9 @@ def read_columns(path: Path, options: Options, *, with_labels: bool = True) -> C
         notes += remarks
     used = {*chosen, label, item.at}
     others = [at for at in range(len(table.names)) if at not in used]
-    if table.named:
-        notes = _roles(table, chosen, label, item, options).line(path.name) + notes
+    if table.named and options.labelled is not False:  # the rows with a label have said it for all
+        named = _item_of_others(table, chosen, label, options) if options.labelled else item
+        notes = _roles(table, chosen, label, named, options).line(path.name) + notes
     labels, items, *carried = table.values([label, item.at, *others])
     if item.at is None and options.labelled is not None:  # their number among the items would lead nowhere
         items = [*map(table.place, range(len(features)))]
@@ -476,6 +477,13 @@ def read_columns(path: Path, options: Options, *, with_labels: bool = True) -> C
     if options.skip_bad:
         return _without_gaps(path, contents)
     return _told_of_gaps(path, contents) if options.gaps else contents
+
+
+def _item_of_others(table: Table, features: Sequence[int], label: int | None, options: Options) -> Found:
+    """The column of item names that the rows without a label have, whose features are those of the labelled ones."""
+    names = tuple(table.names[at] for at in features)
+    ignored = {find_column(table.names, name) for name in options.ignore_columns}
+    return find_item(table, replace(options, like=names), ignored | {label})
 
 
 def _roles(table: Table, features: Sequence[int], label: int | None, item: Found, options: Options) -> Roles:

@@ -223,7 +223,8 @@ def _open_table(
         },
         notes=(
             *table.notes,
-            *columns.roles(options).line(path.name),
+            # Of a partly labelled table, the rows with a label have said it for all.
+            *(() if options.labelled is False else columns.roles(options).line(path.name)),
             *files.remarks_on_items(path, called_items),
         ),
         left_out=tuple(((called_items or places)[row], "it has no text") for row in empty),
