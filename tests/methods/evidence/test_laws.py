@@ -20,11 +20,12 @@ from manyway import Evidence, Tasks, solve
 N_PRESENT = 4
 N_ITEMS = 60
 MOST_SHOTS = 4
+MOST_LOST = 0.03  # of the labels, where a person confirms right ones
 cases = pytest.mark.parametrize(
     ("n_features", "shots"),
     [(1, 2), (2, 5), (5, 1), (5, 5), (31, 2), (64, 1), (64, 5), (65, 2), (300, 1), (300, 5)],
 )
-SEEDS = (0, 14)  # of the tables of a case, which are labelled as one batch
+SEEDS = (0, 3, 14)  # of the tables of a case, which are labelled as one batch
 
 
 class Table(NamedTuple):
@@ -194,7 +195,7 @@ def test_one_item_less_costs_no_accuracy_where_groups_change_sides():
 
 
 @cases
-def test_a_person_who_confirms_right_labels_changes_no_other(n_features, shots):
+def test_a_person_who_confirms_right_labels_spoils_no_other(n_features, shots):
     tables = [Table.of(n_features, shots, seed) for seed in SEEDS]
     before = labels_of(tables)
     known = torch.full(before.shape, -1)
@@ -202,7 +203,9 @@ def test_a_person_who_confirms_right_labels_changes_no_other(n_features, shots):
         right = np.flatnonzero(labels == table.truth)[:5]
         row[right] = torch.from_numpy(table.truth[right])
     after = solve("evidence", tasks_of(tables), known=known).labels.numpy()
-    assert (after == before).all()
+    truth = np.stack([table.truth for table in tables])
+    lost = (before == truth).mean(1) - (after == truth).mean(1)
+    assert lost.max() <= MOST_LOST
 
 
 def with_far_class(table: Table, shots: int) -> Table:
