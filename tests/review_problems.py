@@ -1,6 +1,6 @@
 """A small review for the tests: eight classes, three examples each, and 40 items of three of them.
 
-Item 1 is a fir that is taken for an elm, and so are other firs: its correction repairs them.
+Item 1 is a fir that is taken for another tree, and so are other firs: its correction repairs them.
 """
 
 from __future__ import annotations

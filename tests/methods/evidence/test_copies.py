@@ -126,9 +126,9 @@ def test_the_units_of_columns_decide_nothing():
 def test_the_distance_of_copies_is_a_part_of_that_of_two_samples_and_smaller_with_few_features():
     schedule = Schedule(near_copy=0.04, few_columns=8.0)
     pairs = torch.tensor([3.0, 6.0])
-    assert copy_distance(pairs, 100, schedule).flatten().tolist() == pytest.approx([0.12, 0.24])
-    assert copy_distance(pairs, 100, schedule, sure=True).flatten().tolist() == pytest.approx([0.6, 1.2])
-    few = [float(copy_distance(pairs, d, schedule)[0]) for d in (1, 2, 8, 16)]
+    assert copy_distance(pairs, torch.tensor(100), schedule).flatten().tolist() == pytest.approx([0.12, 0.24])
+    assert copy_distance(pairs, torch.tensor(100), schedule, sure=True).flatten().tolist() == pytest.approx([0.6, 1.2])
+    few = [float(copy_distance(pairs, torch.tensor(d), schedule)[0]) for d in (1, 2, 8, 16)]
     assert few == sorted(few)
     assert few[2] == pytest.approx(3 * 0.04**2)  # the chance of half as many features, squared
     assert few[3] == pytest.approx(0.12)
