@@ -41,8 +41,10 @@ def test_json_has_the_summary_and_the_labels_and_writes_no_file(run):
     assert [(row["item"], row["label"]) for row in found["labels"]] == [("x", "bee"), ("y", "ant")]
     assert found["summary"]["n_items"] == 2
     assert {one["name"] for one in found["summary"]["present"]} == {"ant", "bee"}
+    assert found["summary"]["output"] is None
     assert sorted(path.name for path in Path().iterdir()) == ["items.csv", "known.csv"]
-    assert run("label", "known.csv", "items.csv", "--json", "-o", "o.csv")[0] == 0
+    code, out, _ = run("label", "known.csv", "items.csv", "--json", "-o", "o.csv")
+    assert (code, json.loads(out)["summary"]["output"]) == (0, "o.csv")
     assert Path("o.csv").exists()
 
 
@@ -70,12 +72,13 @@ def test_quiet_prints_errors_alone(run):
 def test_a_dry_run_says_what_would_be_read_and_writes_nothing(run):
     code, out, _ = run("label", "known.csv", "items.csv", "--dry-run")
     assert code == 0
-    assert "known.csv: 4 rows of 2 features" in out
-    assert "items.csv: 2 rows of 2 features" in out
+    assert "known.csv: 4 examples of 2 classes, 2 features each" in out
+    assert "items.csv: 2 items, 2 features each" in out
     assert not Path("labels.csv").exists()
     Path("scores.csv").write_text("item,cat,dog\na,0.9,0.1\nb,0.2,0.8\n")
     assert (
-        "scores of 2 items for 2 classes" in run("label", "--scores", "scores.csv", "--dry-run")[1]
+        "scores.csv: 2 items with scores of 2 classes"
+        in run("label", "--scores", "scores.csv", "--dry-run")[1]
     )
 
 
@@ -115,6 +118,15 @@ def test_a_dry_run_times_items_and_not_loading(encoded, run_in_folder, monkeypat
     assert (
         "takes about a second" in run_in_folder("label", "known.csv", "items.txt", "--dry-run")[1]
     )
+
+
+def test_standard_input_goes_by_that_name(run, standard_input):
+    standard_input(ITEMS.encode())
+    _, out, _ = run("label", "known.csv", "-", "--dry-run")
+    assert "\nstandard input.csv: 2 items" in out
+    standard_input(b"")
+    code, _, err = run("label", "known.csv", "-")
+    assert (code, err.startswith("manyway: standard input.csv is empty")) == (2, True)
 
 
 @pytest.mark.parametrize(

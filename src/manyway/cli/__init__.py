@@ -7,6 +7,7 @@ import errno
 import os
 import sys
 import tempfile
+from contextvars import copy_context
 from functools import cache
 from pathlib import Path
 from typing import Annotated, Any, ClassVar
@@ -18,7 +19,16 @@ from typer.main import get_command
 import manyway
 from manyway import encoding
 from manyway.cli import bench, doctor, examine, extract, judge, label, review, show, train
-from manyway.cli.console import NOTES, OPTIONS, QUIET, say, spell_streams, with_options
+from manyway.cli.console import (
+    FOLDER,
+    NOTES,
+    OPTIONS,
+    QUIET,
+    say,
+    spell_streams,
+    with_options,
+    without_folder,
+)
 from manyway.cli.options import with_formats
 from manyway.cli.paths import local_path, without_host
 from manyway.errors import InputError
@@ -34,10 +44,15 @@ class _Command(TyperCommand):
         return super().parse_args(ctx, [without_host(word) for word in args])
 
     def invoke(self, ctx: Any) -> Any:
+        # what a command says of itself ends with it
+        return copy_context().run(self._invoke, ctx)
+
+    def _invoke(self, ctx: Any) -> Any:
         OPTIONS.set(self.params)
         NOTES.set([])
         QUIET.set(bool(ctx.params.get("quiet") or ctx.params.get("as_json")))
         with tempfile.TemporaryDirectory(prefix="manyway-") as folder:
+            FOLDER.set(folder)
             try:
                 for name, value in ctx.params.items():
                     if isinstance(value, Path):
@@ -47,7 +62,8 @@ class _Command(TyperCommand):
                     encoding.check_network(ctx.params["encoder"])
                 return super().invoke(ctx)
             except InputError as error:
-                raise InputError(with_options(str(error), self.params)) from error
+                words = with_options(str(error), self.params)
+                raise InputError(without_folder(words)) from error
 
     def name_formats(self) -> None:
         """Fill in the formats that the help names: those that are there now."""

@@ -7,6 +7,7 @@ characters in them do not reach the terminal, and a terminal that cannot show a 
 
 import codecs
 import io
+import os
 import re
 import sys
 from collections.abc import Iterable, Sequence
@@ -80,6 +81,8 @@ def spell_streams() -> None:
 # whether the running command prints errors only
 QUIET: ContextVar[bool] = ContextVar("quiet", default=False)
 NOTES: ContextVar[list[str] | None] = ContextVar("notes", default=None)  # what it has noted so far
+# where the running command keeps standard input, as a file
+FOLDER: ContextVar[str] = ContextVar("folder", default="")
 OPTIONS: ContextVar[Sequence[Any]] = ContextVar("options", default=())  # of the running command
 
 
@@ -116,6 +119,12 @@ def with_options(sentence: str, options: Iterable[Any]) -> str:
     return NAMED.sub(spelled, sentence)
 
 
+def without_folder(text: str) -> str:
+    """A text in which the file that keeps standard input has its name alone."""
+    folder = FOLDER.get()
+    return text.replace(f"{folder}{os.sep}", "") if folder else text
+
+
 class _Console(Console):
     @property
     def encoding(self) -> str:
@@ -139,7 +148,7 @@ def console(*, stderr: bool = False) -> Console:
 
 def note(text: str) -> None:
     """Print what a reader guessed, in the words of the running command, and keep it for its JSON."""
-    words = with_options(text, OPTIONS.get())
+    words = without_folder(with_options(text, OPTIONS.get()))
     noted = NOTES.get()
     if noted is not None:
         noted.append(words)

@@ -17,6 +17,7 @@ import torch
 from manyway import encoding, files, labelling
 from manyway.cli.console import console, note, say
 from manyway.cli.options import ReadingOptions, progress_bar
+from manyway.cli.plan import Part, Plan
 from manyway.errors import InputError, install, nearest
 from manyway.methods.scores.kinds import KINDS, SEVERAL
 
@@ -226,30 +227,33 @@ class Inputs:
             note(f"all items in {self.query} have the same features; check the encoder or the file")
         return examples, items, named
 
-    def describe(self, device: torch.device) -> None:
-        """Say what would be read, with which columns and encoder, and about how long it takes."""
+    def plan(self, device: torch.device) -> Plan:
+        """What would be read, with which encoder, and about how long it takes.
+
+        What the readers guess about columns is printed.
+        """
         if self.encoder is None:
             started = time.perf_counter()
             examples, items, _ = self.read(device)
             seconds = time.perf_counter() - started
-            for path, part in ((self.support, examples), (self.query, items)):
-                if path is not None and len(part):
-                    say(f"{path}: {len(part)} rows of {part.n_features} features")
-            say(f"Reading took {seconds:.1f} s; nothing was labelled or written.")
-            return
+            given = (
+                (self.support, "examples", examples),
+                (self.query, "items", items),
+            )
+            parts = [
+                _part_of_features(path, what, rows)
+                for path, what, rows in given
+                if path is not None and len(rows)
+            ]
+            return Plan(parts, seconds)
         opened = encoding.open_encoder(self.encoder, device=device, say=partial(say, stderr=True))
         sources = self.texts or self._sources(partial(encoding.open_for, opened))
         remarks = [remark for source in sources.values() for remark in source.notes]
         for remark in dict.fromkeys(remarks):
             note(remark)
-        for what, source in sources.items():
-            classes = f" of {len(source.class_names)} classes" if source.is_labelled else ""
-            say(f"{source.title}: {len(source)} {what}{classes}")
+        parts = [_part_of_source(what, source) for what, source in sources.items()]
         seconds = sum(map(len, sources.values())) * _seconds_per_item(opened, sources["items"])
-        say(
-            f"Encoding with {self.encoder} takes about {_in_words(seconds)} where nothing is kept of an earlier run."
-        )
-        say("Nothing was labelled or written.")
+        return Plan(parts, seconds, self.encoder)
 
     def _features(self) -> Read:
         if self.alone:
@@ -350,15 +354,14 @@ def _seconds_per_item(opened: encoding.Encoder, source: encoding.Source) -> floa
     return (time.perf_counter() - started) / len(first)
 
 
-def _in_words(seconds: float) -> str:
-    """A duration for people.
+def _part_of_features(path: Path, what: str, rows: files.Items) -> Part:
+    classes = None if rows.labels is None else len({*rows.labels})
+    return Part(str(path), what, len(rows), classes, rows.n_features)
 
-    >>> _in_words(0.4), _in_words(90), _in_words(9000)
-    ('a second', '90 seconds', '150 minutes')
-    """
-    if seconds < 1.5:
-        return "a second"
-    return f"{seconds:.0f} seconds" if seconds < 100 else f"{seconds / 60:.0f} minutes"
+
+def _part_of_source(what: str, source: encoding.Source) -> Part:
+    classes = len(source.class_names) if source.is_labelled else None
+    return Part(source.title, what, len(source), classes)
 
 
 def _check_sheet(columns: files.Options, paths: Iterable[Path | None]) -> None:
@@ -462,15 +465,15 @@ class ScoreInputs(NamedTuple):
             expected=None if expected is None else expected.likely,
         )
 
-    def describe(self, device: torch.device) -> None:
-        """Say what would be read."""
+    def plan(self, device: torch.device) -> Plan:
+        """What would be read; what the readers guess is printed."""
+        started = time.perf_counter()
         with self.batch(labelling.Place(device)) as batch:
-            say(
-                f"{self.scores}: scores of {len(batch.items)} items for {len(batch.classes)} classes"
-            )
-            if batch.n_labelled:
-                say(f"{batch.n_labelled} of the labels are known")
-        say("Nothing was labelled or written.")
+            part = Part(str(self.scores), "items with scores", len(batch.items), len(batch.classes))
+            told = self.labels or self.examples or self.scores
+            known = [Part(str(told), "known labels", batch.n_labelled)]
+            parts = [part, *(known if batch.n_labelled else [])]
+        return Plan(parts, time.perf_counter() - started)
 
     def check_target(self, output: Path | None, form: str, *, overwrite: bool) -> Path:
         """Where the answers go, after checking that nothing of value is replaced."""

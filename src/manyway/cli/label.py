@@ -203,6 +203,7 @@ def label(
     review
         Afterwards look at the labels on a local web page; saved in the folder `review`.
     """
+    from manyway.cli.plan import print_plan
     from manyway.cli.review import check_review
 
     if review:
@@ -220,10 +221,12 @@ def label(
     )
     wishes = Wishes(method, top, min_confidence, open_set=open_set, of_scores=of_scores)
     if dry_run:
-        source.describe(place.where)
+        print_plan(source.plan(place.where), as_json=as_json)
         return
     with _path_for(output, as_json=as_json) as path:
-        target = Output(path, of_scores.form, overwrite, as_json=as_json, review=review)
+        target = Output(
+            path, of_scores.form, overwrite, as_json=as_json, kept=path == output, review=review
+        )
         _run(source, wishes, target, place, status)
 
 
@@ -297,6 +300,7 @@ class Output(NamedTuple):
     form: str | None
     overwrite: bool
     as_json: bool
+    kept: bool  # whether there is a file for the user
     review: bool
 
 
@@ -339,7 +343,8 @@ def _run(source: ScoreInputs | Inputs, wishes: Wishes, output: Output, place: la
                 each=rows.append if output.as_json else None,
             )
         if output.as_json:
-            typer.echo(summary_json(summary, rows, batch.items))
+            shown = summary if output.kept else replace(summary, output=None)
+            typer.echo(summary_json(shown, rows, batch.items))
         else:
             print_summary(summary, wishes.of_scores.at_least)
         _say_where(output.path, table)

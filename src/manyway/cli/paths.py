@@ -96,7 +96,7 @@ def _standard_input(folder: Path) -> Path:
         (ending for start, ending in _KINDS.items() if content.lstrip()[:8].startswith(start)),
         ".csv",
     )
-    path = folder / f"stdin{suffix}"
+    path = folder / f"standard input{suffix}"
     if path.exists():
         raise InputError("Standard input, '-', can be one input only; name a file for the other.")
     path.write_bytes(content)
