@@ -82,12 +82,33 @@ def test_an_interruption_while_it_starts_is_one_line():
     assert (done.returncode, done.stderr) == (130, "manyway: interrupted.\n")
 
 
+def test_an_interruption_waits_until_a_library_is_loaded(tmp_path):
+    """Libraries in C answer it with errors of any kind, or end the process."""
+    (tmp_path / "slow.py").write_text(
+        "import os, signal\nos.kill(os.getpid(), signal.SIGINT)\nfor _ in range(1000): pass\nloaded = 'loaded'\n"
+    )
+    code = (
+        "import signal, time\n"
+        "from manyway.__main__ import _stop\n"
+        "signal.signal(signal.SIGINT, _stop)\n"
+        "try:\n"
+        "    import slow\n"
+        "    time.sleep(60)\n"
+        "except KeyboardInterrupt:\n"
+        "    print(slow.loaded, 'and stopped')"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, timeout=120, check=False
+    )
+    assert (done.stdout, done.stderr) == ("loaded and stopped\n", "")
+
+
 def test_little_is_loaded_before_an_interruption_is_one_line():
     """Nothing takes it while the package is imported, before the command begins: only Python's own start may."""
     code = "import sys, re, importlib; before = set(sys.modules); import manyway.__main__\n"  # a console script has re
     code += "print(sorted({name.split('.')[0] for name in set(sys.modules) - before}))"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120, check=False)
-    assert set(ast.literal_eval(done.stdout)) <= {"manyway", "atexit", "gc", "signal"}
+    assert set(ast.literal_eval(done.stdout)) <= {"manyway", "atexit", "gc", "signal", "types"}
 
 
 class Installed:
