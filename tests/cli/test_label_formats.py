@@ -128,6 +128,15 @@ def test_speciesnet_json_gets_classes_and_prediction(label):
     assert first["classifications"]["scores"][0] == first["prediction_score"] > 0.5
     assert first["prediction_source"] == "manyway"
     assert (fourth["prediction"], fourth["prediction_score"]) == (BLANK, 0.99)  # the detector decided
+    assert label("p.json", "-o", "none.json", "--min-confidence", "1")[0] == 0
+    none = json.loads(Path("none.json").read_text())["predictions"]
+    assert none[0]["classifications"] == {**entries[0]["classifications"], "classes": [], "scores": []}
+    assert none[0]["prediction"].endswith(";no cv result")  # as SpeciesNet says it
+    assert none[3]["prediction"] == BLANK
+    Path("known.csv").write_text("item,label\ncam/3.jpg,red fox\n")
+    assert label("p.json", "-o", "known.json", "--labels", "known.csv")[0] == 0
+    known = json.loads(Path("known.json").read_text())["predictions"][3]
+    assert (known["prediction"], known["prediction_source"]) == (FOX, "manyway")  # a person decided
 
 
 RAVEN = EXAMPLES / "birdnet.selection.table.txt"

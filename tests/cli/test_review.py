@@ -348,6 +348,33 @@ def test_a_review_of_scores_goes_back_into_the_format_that_they_came_in(run_in_f
     assert not (tmp_path / "again.json").exists()
 
 
+def test_what_a_person_says_is_the_prediction_whatever_decided_before(run_in_folder, tmp_path, monkeypatch):
+    fox, dog = (f"{key};mammalia;carnivora;canidae;{name};x;{name}" for key, name in (("f", "fox"), ("d", "dog")))
+    entries = [
+        {"filepath": f"{n}.jpg", "classifications": {"classes": [fox, dog], "scores": [0.6, 0.4]},
+         "prediction": dog, "prediction_score": 0.4, "prediction_source": "classifier"}
+        for n in range(5)
+    ]  # fmt: skip
+    for entry in entries[1:3]:
+        entry |= {"prediction": "b;;;;;;blank", "prediction_source": "detector"}
+    (tmp_path / "p.json").write_text(json.dumps({"predictions": entries}))
+    seen = []
+    with monkeypatch.context() as patch:
+        patch.setattr(review, "run_review", lambda data, folder, **options: seen.append(data))
+        assert run_in_folder("review", "--scores", "p.json")[0] == 0
+    session = open_review(tmp_path / "scored", seen[0])
+    session.act(Unknown(rows=(0,), key="a"))
+    session.act(Label(rows=(1,), labels=("fox",), key="b"))
+    assert session.settled.wait(20)
+    session.close()
+    assert run_in_folder("review", "scored", "--export", "back.json")[0] == 0
+    unknown, known, open_one, *_ = json.loads((tmp_path / "back.json").read_text())["predictions"]
+    assert unknown["classifications"] == {"classes": [], "scores": []}
+    assert (unknown["prediction"].endswith(";no cv result"), unknown["prediction_source"]) == (True, "manyway")
+    assert (known["prediction"], known["prediction_score"]) == (fox, 1.0)
+    assert (open_one["prediction"], open_one["prediction_source"]) == ("b;;;;;;blank", "detector")
+
+
 def test_a_new_class_that_the_format_of_the_scores_has_no_place_for_is_named(run_in_folder, tmp_path, monkeypatch):
     megadetector(tmp_path / "md.json")
     seen = []

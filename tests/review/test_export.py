@@ -45,6 +45,7 @@ def test_labels_say_what_a_person_has_seen(reviewed, tmp_path):
     assert [row["label"] for row in rows[:12]] == [*map(truth, range(10)), "a/b: new", "unknown"]
     assert [row["reviewed"] for row in rows] == ["yes"] * 12 + ["no"] * 28
     assert {row["probability"] for row in rows[:12]} == {"1.0000"}
+    assert all((row["label_2"] == "") == (row["probability_2"] == "") for row in rows)
     assert all(row["label"] in (*CLASSES, "a/b: new") and row["label_2"] != row["label"] for row in rows[12:])
 
 

@@ -117,6 +117,7 @@ class Found(NamedTuple):
     solution: Solution
     rows: Sequence[Row]
     least: float  # the lowest probability that is written
+    reviewed: frozenset[int] = frozenset()  # items that a person has answered
 
 
 def write_format(form: str, output: Path, found: Found, inputs: Inputs) -> list[str]:
@@ -158,6 +159,7 @@ def _answers(found: Found) -> Answers:
         described=batch.described,
         levels=batch.levels,
         program=f"manyway {__version__}",
+        by_people=found.reviewed | {row for row, known in enumerate(is_known) if known},
     )
 
 
@@ -208,6 +210,7 @@ def _parts(answers: Answers, origins: Sequence[Origin]) -> Iterator[Answers]:
             labels=[label for row in rows for label in labels.get(row, [])],
             ranked=partial(_shortened, best),
             origin=origin,
+            by_people=frozenset(row - first for row in answers.by_people.intersection(rows)),
         )
         first += origin.n_items
 

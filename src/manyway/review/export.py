@@ -198,11 +198,11 @@ def _label_row(session: Session, row: int) -> dict[str, Any]:
     elif reviewed or group >= 0:
         label = UNKNOWN
     second = ""
-    second_probability = 0.0
+    second_probability: float | None = None
     for number, probability in zip(session.best[row], session.probabilities[row], strict=True):
         if number != chosen.number:
             second = session.classes[number]
-            second_probability = probability
+            second_probability = round(probability, 4)
             break
     unknown = float(chosen.number == NO_CLASS) if reviewed else session.unknown[row]
     return {
@@ -211,7 +211,7 @@ def _label_row(session: Session, row: int) -> dict[str, Any]:
         "probability": round(chosen.probability, 4),
         "reviewed": "yes" if reviewed else "no",
         "label_2": second,
-        "probability_2": round(second_probability, 4),
+        "probability_2": second_probability,
         "comment": session.comments[row],
         "unknown": round(unknown, 4),
         "group": None if reviewed or group < 0 else group,
@@ -313,7 +313,10 @@ def export_scores(session: Session, path: AnyPath) -> int:
     check_format(INPUT, scores, Path(path))
     batch = Batch(session.relabel.tasks, tuple(session.classes), scores)
     # This format is written from the solution, so that no rows are needed.
-    found = Found(batch, _final_solution(session), [], 0.0)
+    reviewed = frozenset(
+        row for row, answer in enumerate(session.answers_of_items) if answer != OPEN
+    )
+    found = Found(batch, _final_solution(session), [], 0.0, reviewed)
     write_format(INPUT, Path(path), found, (source.path,))
     return len(scores)
 

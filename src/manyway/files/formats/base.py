@@ -210,6 +210,8 @@ class Answers:
         Who has found it: the name and version of this program.
     origin : Origin or None
         The file that the answers are written into; None where a new file is written.
+    by_people : frozenset of int
+        The items whose answer a person gave.
     """
 
     items: Labelled
@@ -223,6 +225,7 @@ class Answers:
     levels: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
     program: str = "manyway"
     origin: Origin | None = None
+    by_people: frozenset[int] = frozenset()
 
     def best(self) -> Sequence[Label]:
         """One label per item: those that are given or, where there are none, the most probable classes."""

@@ -25,6 +25,9 @@ from manyway.files.tables import as_number
 from manyway.files.text import whole_text, write_like
 
 _SLACK = 1e-3  # scores are rounded
+# SpeciesNet's own prediction where it has none.
+_NO_CLASS = ";".join(["f2efdae9-efb8-48fb-8a91-eccf79ab4ffb", *6 * ["no cv result"]])
+_DETECTOR = "detector"  # who decided about people, vehicles and pictures without animals
 
 
 @dataclass(frozen=True)
@@ -46,7 +49,9 @@ class SpeciesNet(ScoreFormat):
         "a picture. Classes go by their common name; labels say genus, family and order. `target_logits` are used, "
         "else the five best labels"
     )
-    kept = "`classes`, `scores`, and `prediction` unless the detector decided; every other byte stays"
+    kept = (
+        "`classes`, `scores`, and `prediction` unless the detector decided and no person did; every other byte stays"
+    )
     example = "speciesnet.json"
 
     def detect(self, file: Opened) -> bool:
@@ -87,15 +92,16 @@ class SpeciesNet(ScoreFormat):
         found.about[item] = _about(path, place, entry)
 
     def write(self, path: Path, answers: Answers) -> list[str]:
-        """The answers as classifications and, where the classifier decided, as the prediction."""
+        """The answers as classifications and, where the classifier or a person decided, as the prediction."""
         origin = answers.origin
         assert origin is not None
         text = whole_text(origin.path)
         entries = json_text.inside(text, 0, "predictions")
         edits = []
-        for number, answer in zip(origin.places.predictions, answers.ranked(origin.n_listed), strict=True):
+        for row, answer in enumerate(answers.ranked(origin.n_listed)):
+            entry = entries[origin.places.predictions[row]]
             ranked = [(origin.places.own.get(name, name), round(p, 4)) for name, p in answer if p >= answers.least]
-            edits += _edits(text, entries[number], ranked)
+            edits += _edits(text, entry, ranked, by_person=row in answers.by_people)
         write_like(origin.path, path, json_text.edited(text, edits))
         return []
 
@@ -133,7 +139,7 @@ def _with_logits(scores: Mapping[str, float], logits: Mapping[str, float]) -> di
     return {**scores, **{name: scale * value for name, value in free.items()}}
 
 
-def _edits(text: str, entry: int, ranked: list[tuple[str, float]]) -> list[Edit]:
+def _edits(text: str, entry: int, ranked: list[tuple[str, float]], *, by_person: bool) -> list[Edit]:
     """What changes in the prediction that starts at ``entry``."""
     places = dict(json_text.members(text, entry))
     within = dict(json_text.members(text, places["classifications"].start))
@@ -143,8 +149,8 @@ def _edits(text: str, entry: int, ranked: list[tuple[str, float]]) -> list[Edit]
         (within["scores"], [p for _, p in ranked[:count]]),
     ]
     decided = json.loads(text[places["prediction_source"]]) if "prediction_source" in places else ""
-    if ranked and decided != "detector":
-        label, p = ranked[0]
+    if by_person or decided != _DETECTOR:
+        label, p = ranked[0] if ranked else (_NO_CLASS, 0.0)
         values = {"prediction": label, "prediction_score": p, "prediction_source": "manyway"}
         new += [(places[name], value) for name, value in values.items() if name in places]
     return [Edit(place.start, place.stop, json.dumps(value, ensure_ascii=False)) for place, value in new]
