@@ -190,6 +190,19 @@ def test_a_table_of_birdnet_keeps_its_rows_whatever_the_answers_are(tmp_path):
     assert [(row["Selection"], row["Confidence"]) for row in found] == [("1", "0.0000"), ("2", "0.2000"), ("3", "1.0")]
 
 
+def test_a_raven_table_numbers_the_row_of_a_class_that_a_person_gave(tmp_path):
+    scores = read_scores(RAVEN)
+    (origin,) = scores.origins
+    ranked = [[("European Robin", 1.0)]]
+    by_person = Answers(scores, [], (), lambda count: ranked, origin=origin, by_people=frozenset({0}))
+    origin.format.write(tmp_path / "out.txt", by_person)
+    found = rows(tmp_path / "out.txt", "\t")
+    assert [row["Selection"] for row in found] == ["1", "2", "4", "3"]
+    assert (found[2]["Common Name"], found[2]["Confidence"]) == ("European Robin", "1.0000")
+    assert found[2]["Begin Time (s)"] == found[1]["Begin Time (s)"]
+    assert read_scores(tmp_path / "out.txt").classes == (*scores.classes[:1], "European Robin", *scores.classes[1:])
+
+
 def test_a_folder_comes_back_as_a_folder(label):
     head, *lines = (EXAMPLES / "birdnet.csv").read_text().splitlines(keepends=True)
     Path("in/sub").mkdir(parents=True)

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from manyway import InputError
+from manyway.files.formats.base import Answers
 from manyway.files.formats.pybioclip import PyBioClip
 from manyway.files.score_files import read_scores
 
@@ -37,6 +38,28 @@ def test_answers_come_with_a_genus_where_the_species_is_uncertain_and_back_into_
     label("--scores", EXAMPLE, "--format", "input", "-o", "out.csv")
     assert [{**row, "score": ""} for row in rows("out.csv")] == [{**row, "score": ""} for row in rows(EXAMPLE)]
     assert [row["score"] for row in rows("out.csv")] != [row["score"] for row in rows(EXAMPLE)]
+
+
+def test_a_class_that_a_person_gave_gets_a_row_where_there_is_none(tmp_path):
+    scores = read_scores(EXAMPLE)
+    (origin,) = scores.origins
+    listed = [[row["species"] for row in rows(EXAMPLE) if row["file_name"] == name] for name in scores.names]
+    (other,) = {"Lynx lynx", "Canis lupus"} - {*listed[0]} or {"Lynx lynx"}
+    ranked = [[(other, 1.0)], [("a new one", 1.0)], [(listed[2][0], 0.9)]]
+    given = Answers(scores, [], (), lambda count: ranked, origin=origin, by_people=frozenset({0, 1}))
+    origin.format.write(tmp_path / "out.csv", given)
+    found = rows(tmp_path / "out.csv")
+    assert len(found) == len(rows(EXAMPLE)) + 2
+    of_first, of_second = ([row for row in found if row["file_name"] == name] for name in scores.names[:2])
+    like = next(row for row in rows(EXAMPLE) if row["species"] == other)
+    same = ("species", "genus", "kingdom", "common_name")
+    assert [of_first[-1][name] for name in same] == [like[name] for name in same]
+    assert [row["score"] for row in of_first] == ["0.0000"] * len(listed[0]) + ["1.0000"]
+    assert [of_second[-1][name] for name in (*same, "score")] == ["a new one", "", "", "", "1.0000"]
+    # what a program finds keeps the length of its list
+    found_alone = Answers(scores, [], (), lambda count: ranked, origin=origin)
+    origin.format.write(tmp_path / "same.csv", found_alone)
+    assert len(rows(tmp_path / "same.csv")) == len(rows(EXAMPLE))
 
 
 @pytest.mark.parametrize("rank", ["genus", "family"])

@@ -27,6 +27,7 @@ _CODE = ("Species Code",)
 _FOLDER = ("FOLDER",)
 _FILE = ("File", "Begin Path", "Begin File", "IN FILE", "filepath")
 _CONFIDENCE = ("Confidence",)
+_COUNT = ("Selection",)  # of Raven
 _NO_CALL = "nocall"  # the row of a recording without a detection
 
 
@@ -85,7 +86,10 @@ class BirdNet(ScoreFormat):
     endings: ClassVar[tuple[str, ...]] = TABLE_ENDINGS
     sign = "the columns Start (s), End (s), Common name and Confidence"
     holds = "a segment of a recording, `rec.wav 3-6`; one label, or several"
-    kept = "`Confidence` of each row (csv and Raven tables); every other byte stays"
+    kept = (
+        "`Confidence` of each row (csv and Raven tables), and a row for a class that a person gave; "
+        "every other byte stays"
+    )
     example = "birdnet.csv"
     repeats = "BirdNET_"  # tables of all recordings, and settings, beside those of each recording
 
@@ -125,7 +129,10 @@ class BirdNet(ScoreFormat):
         more: dict[str, Any] = {"kind": "sigmoid", "independent": True}
         if file.suffix not in WRITTEN:
             more["origins"] = ()
-        return found.scores(self, ScoreRows(rows, columns.confidence), labels, shown, **more)
+        of_class = [at for at in (columns.common, columns.scientific, columns.code) if at is not None]
+        count = find_any(names, *_COUNT)
+        places = ScoreRows(rows, columns.confidence, of_class[0], of_class[1:], count, must_be_filled=True)
+        return found.scores(self, places, labels, shown, **more)
 
     def write(self, path: Path, answers: Answers) -> list[str]:
         """The probabilities of the answers as confidences; rows below the lowest probability are left out."""

@@ -32,7 +32,7 @@ class PyBioClip(ScoreFormat):
     endings: ClassVar[tuple[str, ...]] = TABLE_ENDINGS
     sign = "the columns file_name, kingdom … species (or classification) and score"
     holds = "a picture. Classes are the taxa of the finest rank that the table has; coarser ranks are a taxonomy"
-    kept = "`score` of each row; every other byte stays"
+    kept = "`score` of each row, and a row for a class that a person gave; every other byte stays"
     example = "pybioclip.csv"
 
     def detect(self, file: Opened) -> bool:
@@ -68,7 +68,8 @@ class PyBioClip(ScoreFormat):
         more: dict[str, Any] = {"levels": levels, "described": described, **kind_of(found.pairs)}
         if file.suffix not in WRITTEN:
             more["origins"] = ()
-        return found.scores(self, ScoreRows(found.places, of_score), {}, shown, **more)
+        about = [names.index(column) for column in (*ranks[1:], "common_name") if column in names]
+        return found.scores(self, ScoreRows(found.places, of_score, of_class, about), {}, shown, **more)
 
     def write(self, path: Path, answers: Answers) -> list[str]:
         """The probabilities of the answers as scores."""
