@@ -1,4 +1,4 @@
-"""EfficientNet-Lite2 on OpenVINO, which takes less than half of the time of torch on a CPU with half precision.
+"""EfficientNet-Lite2 on OpenVINO, which takes less than half of the time of torch on a CPU.
 
 The network is written down in OpenVINO's operations rather than converted: the converter traces it by a part of torch
 that is going to be removed, which takes seconds.
