@@ -79,8 +79,17 @@ def named(known: Mapping[str, T], name: str, what: str) -> T:
     if not isinstance(name, str):
         raise InputError(f"The {what} is of the type {type(name).__name__}; give its name.")
     if name not in known:
-        raise InputError(f"There is no {what} '{name}'; {nearest(name, known)}")
+        raise InputError(f"There is no {what} {_short(name)}; {nearest(name, known)}")
     return known[name]
+
+
+def _short(name: str, most: int = 100) -> str:
+    """A name in quotation marks, of which not more is shown than a sentence can hold.
+
+    >>> _short("ant"), _short("abcdef", 3)
+    ("'ant'", "'abc…'")
+    """
+    return f"'{name}'" if len(name) <= most else f"'{name[:most]}…'"
 
 
 def refusal(work: Callable[..., Any], *given: Any) -> str:

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from manyway import InputError, Tasks
-from manyway.core.validation import as_features, as_labels, moderate, row_sizes
+from manyway.core.validation import as_array, as_features, as_labels, moderate, row_sizes
 
 PLAIN = np.array([[0.0, 1.5, -2.0], [4.0, 0.25, 8.0]])
 
@@ -49,6 +49,8 @@ def test_whole_numbers_are_features_too(dtype):
     ("values", "message"),
     [
         (np.zeros((3, 0)), r"has no features: its shape is \(3, 0\)"),
+        (torch.eye(3).to_sparse(), r"features is a sparse tensor; give its to_dense\(\)"),
+        (torch.zeros(2, 2, device="meta"), "which holds no values"),
         (np.array([["a"]]), "must hold real numbers"),
         (np.array([[None]]), "must hold real numbers"),
         ([[1.0], [2.0, 3.0]], "must hold real numbers"),
@@ -60,6 +62,13 @@ def test_whole_numbers_are_features_too(dtype):
 def test_what_is_no_feature_is_refused(values, message):
     with pytest.raises(InputError, match=message), np.errstate(over="ignore"):
         as_features(values, "features")
+
+
+@pytest.mark.parametrize("values", [[[1], [2, 3]], torch.eye(2).to_sparse(), torch.zeros(1, device="meta")])
+def test_what_is_no_array_is_refused(values):
+    with pytest.raises(InputError, match=r"y is .*(give a regular array|to_dense|no values)"):
+        as_array(values, "y")
+    assert as_array([[1], [2]], "y").shape == as_array(torch.ones(2, 1, requires_grad=True), "y").shape == (2, 1)
 
 
 def test_labels_are_integers_of_any_width_and_byte_order():

@@ -110,6 +110,14 @@ def test_what_is_no_method_is_one_sentence():
         evaluate(SimpleShot(), make_features(), SPEC, n_tasks=2, logit_scale=3.0)
 
 
+def test_a_function_that_returns_something_else_is_one_sentence():
+    def mine(tasks):
+        return tasks
+
+    with pytest.raises(InputError, match="mine has returned a Tasks; a method returns a Solution"):
+        evaluate(mine, make_features(), SPEC, n_tasks=2)
+
+
 def test_unknown_names_are_one_sentence():
     with pytest.raises(InputError, match="did you mean 'paddle'"):
         evaluate("padle", make_features(), SPEC, n_tasks=2)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 import warnings
 from collections.abc import Callable
+from fractions import Fraction
 from typing import Any
 
 import matplotlib
@@ -22,6 +23,35 @@ X = R.normal(size=(12, 4)) + np.repeat(np.eye(4) * 4, 3, 0)
 Y = np.repeat(np.arange(4), 3)
 QUERY = X[::2]
 SCORES = R.dirichlet(np.ones(4), 6)
+
+
+class Refusing:
+    """An object that nothing can be made of, and that cannot be shown."""
+
+    def __array__(self, *given: Any, **named: Any) -> Any:
+        raise RuntimeError("no array")
+
+    def __repr__(self) -> str:
+        raise RuntimeError("no text")
+
+
+class Breaking:
+    """A list that cannot be read."""
+
+    def __len__(self) -> int:
+        return 3
+
+    def __getitem__(self, at: int) -> Any:
+        raise RuntimeError("a broken file")
+
+
+def in_itself() -> list[Any]:
+    """A list that holds itself."""
+    found: list[Any] = []
+    found.append(found)
+    return found
+
+
 BAD: dict[str, Any] = {
     "None": None,
     "nan": float("nan"),
@@ -40,6 +70,16 @@ BAD: dict[str, Any] = {
     "object": object(),
     "mapping": {},
     "bytes": b"x",
+    "rows of two lengths": [[1, 2], [3]],
+    "array without an axis": np.array(3.0),
+    "fraction": Fraction(1, 3),
+    "sparse tensor": torch.eye(3).to_sparse(),
+    "tensor without values": torch.zeros(3, 3, device="meta"),
+    "half a character": "\ud800",
+    "function": lambda given: given,
+    "no array": Refusing(),
+    "broken list": Breaking(),
+    "list in itself": in_itself(),
 }
 ESTIMATORS = [
     name

@@ -59,6 +59,7 @@ from .transforms import learn_scaling as learn_scaling
 from .transforms import level as level
 from .transforms import rowwise as rowwise
 from .transforms import transform as transform
+from .validation import as_array as as_array
 from .validation import as_features as as_features
 from .validation import as_labels as as_labels
 from .validation import describe_rows as describe_rows

@@ -9,6 +9,7 @@ import functools
 import inspect
 import types
 from collections.abc import Callable, Collection, Mapping, Sequence
+from fractions import Fraction
 from math import isfinite
 from numbers import Integral, Real
 from types import SimpleNamespace
@@ -130,7 +131,10 @@ def shown(value: Any) -> str:
     shape = getattr(value, "shape", None)
     if isinstance(shape, tuple):
         return f"an array of shape {tuple(map(int, shape))}"
-    text = " ".join(repr(value).split())
+    try:
+        text = " ".join(repr(value).split())
+    except Exception:  # it is the object of somebody else
+        return f"an object of the type {type(value).__name__}"
     if len(text) <= _LONGEST:
         return text
     return f"{text[:_LONGEST]}…"
@@ -158,7 +162,9 @@ def fits(value: Any, annotation: Any) -> bool:
         # NumPy's, whose class has that name too
         return isinstance(value, bool) or type(value).__name__ == "bool"
     if annotation is float:
-        return isinstance(value, Real) and not isinstance(value, bool) and _is_finite(value)
+        # a fraction is a real number too, but arrays do not compute with it
+        is_real = isinstance(value, Real) and not isinstance(value, bool | Fraction)
+        return is_real and _is_finite(value)
     if annotation is int:
         return (
             isinstance(value, Integral)
@@ -180,7 +186,10 @@ def _fits_container(value: Any, origin: Any, inner: tuple[Any, ...]) -> bool:
         listed = isinstance(value, Sequence) and not isinstance(value, str | bytes)
         return listed and all(fits(each, inner[0]) for each in value)
     if issubclass(origin, Collection) or origin.__name__ == "Iterable":
-        return hasattr(value, "__iter__") and not isinstance(value, str | bytes)
+        is_array_of_none = getattr(value, "shape", None) == ()
+        counted = origin.__name__ == "Iterable" or hasattr(value, "__len__")
+        is_text = isinstance(value, str | bytes)
+        return hasattr(value, "__iter__") and counted and not is_array_of_none and not is_text
     return isinstance(value, origin)
 
 

@@ -8,6 +8,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from manyway.core.arguments import shown
 from manyway.errors import InputError, few
 
 # Features are squared, summed and multiplied. In float32 that is safe between these magnitudes, and features whose
@@ -201,12 +202,36 @@ def refuse_masked(values: Any, name: str) -> None:
     raise InputError(f"{name} has masked values in {rows}; fill them or leave these rows out.")
 
 
+def as_array(values: Any, name: str) -> np.ndarray[Any, Any]:
+    """A NumPy array of what a caller hands in; what is none is refused.
+
+    >>> as_array(torch.tensor([1, 2]), "labels")
+    array([1, 2])
+    """
+    if isinstance(values, Tensor):
+        refuse_unstored(values, name)
+        return values.detach().cpu().numpy()
+    try:
+        return np.asarray(values)
+    except Exception as error:  # objects of other libraries raise errors of many kinds
+        raise InputError(f"{name} is {shown(values)}; give a regular array.") from error
+
+
+def refuse_unstored(tensor: Tensor, name: str) -> None:
+    """Refuse a tensor whose values are not stored one after the other, or not at all."""
+    if tensor.layout != torch.strided:
+        raise InputError(f"{name} is a sparse tensor; give its to_dense().")
+    if tensor.is_meta:
+        raise InputError(f"{name} is a tensor of the device meta, which holds no values.")
+
+
 def _as_tensor(values: Any, name: str, of: str) -> Tensor:
     """A tensor on the values where torch can read them as they are.
 
     A copy in torch's own layout otherwise.
     """
     if isinstance(values, Tensor):
+        refuse_unstored(values, name)
         return values.detach()
     refuse_masked(values, name)
     try:

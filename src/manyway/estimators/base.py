@@ -13,7 +13,7 @@ from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, validate_data
 from torch import Tensor
 
-from manyway.core import Solution, Tasks, mapped
+from manyway.core import Solution, Tasks, as_array, mapped
 from manyway.errors import ConvergenceWarning, InputError
 from manyway.estimators.batch import BatchClassifier
 from manyway.estimators.from_solver import OWN_PARAMETERS, constructor, documentation
@@ -24,6 +24,7 @@ from manyway.estimators.values import (
     known_places,
     read_features,
     read_labels,
+    read_vector,
     read_vectors,
     to_numpy,
 )
@@ -152,7 +153,7 @@ class TransductiveClassifier(BatchClassifier):
         self.support_ = X
         self.class_features_ = vectors
         self.base_mean_ = (
-            None if self.base_mean is None else np.array(read_features(self.base_mean))
+            None if self.base_mean is None else read_vector(self.base_mean, "base_mean")
         )
         self.__dict__.pop("prepared_", None)  # of an earlier fit
         for name in self._method.learned if self.prepared_ is not None else ():
@@ -315,5 +316,5 @@ class TransductiveClassifier(BatchClassifier):
 
 def _any_missing(values: Any) -> bool:
     """Whether an array of numbers has a NaN."""
-    array = np.asarray(values)
+    array = as_array(values, "X")
     return array.dtype.kind == "f" and bool(np.isnan(array).any())

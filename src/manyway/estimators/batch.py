@@ -75,7 +75,11 @@ class BatchClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         predicted = to_numpy(self.predict(X))
         with in_one_sentence():
             return float(
-                accuracy_score(to_numpy(y), predicted, sample_weight=to_numpy(sample_weight))
+                accuracy_score(
+                    to_numpy(y, "y"),
+                    predicted,
+                    sample_weight=to_numpy(sample_weight, "sample_weight"),
+                )
             )
 
     def set_params(self: Classifier, **params: Any) -> Classifier:

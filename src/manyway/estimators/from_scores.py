@@ -3,7 +3,7 @@
 Somebody else has trained that classifier.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,7 +12,7 @@ import torch
 from sklearn.utils.validation import check_is_fitted
 from torch import Tensor
 
-from manyway.core import Solution, Tasks, as_features, refuse_masked, shaped
+from manyway.core import Solution, Tasks, as_array, as_features, refuse_masked, shaped
 from manyway.core.arguments import fits, knows_parameters, shown
 from manyway.errors import InputError
 from manyway.estimators import Inference
@@ -252,8 +252,9 @@ class EvidenceFromScores(BatchClassifier):
 def _distinct(classes: Any) -> Any:
     """[k] the classes, which are several and all different."""
     refuse_masked(classes, "classes")
-    found = np.asarray(classes)
-    if found.ndim != 1 or len(set(found.tolist())) < max(2, len(found)):
+    found = as_array(classes, "classes")
+    names = found.tolist() if found.ndim == 1 else []
+    if not all(isinstance(name, Hashable) for name in names) or len({*names}) < max(2, len(names)):
         raise InputError("The classes must be at least two, and all different.")
     return found
 
@@ -265,7 +266,7 @@ def _tensor(values: Any) -> Tensor:
         found = (
             values.detach().clone()
             if isinstance(values, Tensor)
-            else torch.tensor(np.asarray(values))
+            else torch.tensor(as_array(values, "X"))
         )
     except (TypeError, ValueError) as error:
         raise InputError(

@@ -9,8 +9,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from manyway.core import Solution, describe_rows, refuse_masked
+from manyway.core import Solution, as_array, describe_rows, refuse_masked
 from manyway.errors import InputError, InputTypeError
+
+_LONGEST = 500  # letters of a sentence
 
 
 def like(value: Tensor, X: Any) -> Any:
@@ -36,9 +38,12 @@ def in_one_sentence() -> Iterator[None]:
         yield
     except InputError:
         raise
-    except (TypeError, ValueError, OverflowError) as error:
+    except (TypeError, ValueError, OverflowError, RuntimeError) as error:
         kind = InputTypeError if isinstance(error, TypeError) else InputError
-        raise kind(" ".join(str(error).split())) from error
+        sentence = " ".join(str(error).split())
+        # it may hold what was given
+        short = sentence if len(sentence) <= _LONGEST else f"{sentence[:_LONGEST]}…"
+        raise kind(short) from error
 
 
 def is_given(known: Any) -> TypeGuard[Mapping[int, Any]]:
@@ -85,19 +90,19 @@ def places_of(
     return torch.tensor(found, dtype=torch.int64)
 
 
-def to_numpy(values: Any) -> Any:
+def to_numpy(values: Any, name: str = "the tensor") -> Any:
     """A tensor as a NumPy array; other values as they are."""
-    return values.detach().cpu().numpy() if isinstance(values, Tensor) else values
+    return as_array(values, name) if isinstance(values, Tensor) else values
 
 
-def read_features(values: Any) -> Any:
+def read_features(values: Any, name: str = "X") -> Any:
     """Features as scikit-learn can check them.
 
     NumPy has no bfloat16, and a column of lists is an array of objects.
     """
-    refuse_masked(values, "X")
+    refuse_masked(values, name)
     half = isinstance(values, Tensor) and values.dtype == torch.bfloat16
-    values = to_numpy(values.float() if half else values)
+    values = to_numpy(values.float() if half else values, name)
     if not hasattr(values, "to_list"):
         return values
     rows = values.to_numpy()  # of a column of pandas or polars
@@ -108,10 +113,15 @@ def read_features(values: Any) -> Any:
     odd = [n for n, row in enumerate(rows) if np.shape(row) != np.shape(rows[0])]
     if odd:
         raise InputError(
-            f"X has lists of another length in {describe_rows(odd)}; "
+            f"{name} has lists of another length in {describe_rows(odd)}; "
             "every row needs the same features."
         )
     return np.stack([np.asarray(row) for row in rows])
+
+
+def read_vector(values: Any, name: str) -> Any:
+    """A copy of features that are not those of items, as an array."""
+    return as_array(read_features(values, name), name).copy()
 
 
 def read_vectors(values: Any) -> tuple[Any, Any]:
@@ -119,8 +129,8 @@ def read_vectors(values: Any) -> tuple[Any, Any]:
     if values is None:
         return None, None
     if not isinstance(values, Mapping):
-        return np.array(read_features(values)), None
-    rows = [np.asarray(read_features(vector)) for vector in values.values()]
+        return read_vector(values, "class_features"), None
+    rows = [read_vector(vector, "class_features") for vector in values.values()]
     if not rows or any(row.ndim != 1 or row.shape != rows[0].shape for row in rows):
         raise InputError(
             "class_features must map every label to one vector, all of the same length."
@@ -132,13 +142,13 @@ def read_labels(values: Any) -> Any:
     """Labels as scikit-learn can check them: bytes are decoded, missing and mixed ones refused."""
     if values is None:
         return None
-    given = to_numpy(values)
+    given = to_numpy(values, "y")
     # NumPy would turn what stands between strings into strings.
     mixed = (
         isinstance(given, list | tuple)
         and len({isinstance(label, str | np.str_) for label in given}) > 1
     )
-    labels = np.array(given, dtype=object) if mixed else np.asarray(given)
+    labels = np.array(given, dtype=object) if mixed else as_array(given, "y")
     masked = (
         np.ma.getmaskarray(given).reshape(-1) if np.ma.isMaskedArray(given) else np.zeros(0, bool)
     )

@@ -292,6 +292,9 @@ class _Measurement:
     def _attempt(self, tasks: Tasks) -> _Measured:
         begin = clock(self.features)
         solution = self.solver(tasks)
+        if not isinstance(solution, Solution):
+            given = f"a {type(solution).__name__}"
+            raise InputError(f"{self.name} has returned {given}; a method returns a Solution.")
         seconds = clock(self.features) - begin
         if self.scorer is not None:
             solution = solution.changed(unknown=get_scorer(self.scorer).score(tasks))

@@ -11,7 +11,7 @@ import torch
 from scipy.special import betaincinv
 from torch import Tensor
 
-from manyway.core import Tasks, as_features, refuse_masked
+from manyway.core import Tasks, as_array, as_features, refuse_masked
 from manyway.core.arguments import checks_arguments, shown
 from manyway.errors import InputError
 from manyway.examination.accuracy import (
@@ -159,7 +159,7 @@ def examine(
 def _numbered(y: Any, n_examples: int) -> tuple[Tensor, tuple[str, ...]]:
     """The number of each example's class, and the names of the classes."""
     refuse_masked(y, "y")
-    values = y.tolist() if isinstance(y, Tensor | np.ndarray) else y
+    values = as_array(y, "y").tolist() if isinstance(y, Tensor | np.ndarray) else y
     if not isinstance(values, Iterable):
         raise InputError(f"y is {shown(y)}; give one label for each example.")
     values = list(values)

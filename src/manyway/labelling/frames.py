@@ -172,9 +172,16 @@ def to_frame(frame: Any, result: Inference, prefix: str = "") -> Any:
     return _with_columns(frame, {prefix + name: values for name, values in result.columns().items()})
 
 
+def _is_text(name: str) -> bool:
+    """Whether a name can be written: half of a character (a lone surrogate) cannot."""
+    return not any("\ud800" <= letter <= "\udfff" for letter in name)
+
+
 def _with_columns(frame: Any, new: Mapping[str, Any]) -> Any:
     """A frame with further columns, whose names must be new."""
     present = _columns(frame, "items")
+    if not all(map(_is_text, new)):
+        raise InputError("The `prefix` holds half a character, which no file can; write another one.")
     taken = [column for column in new if column in present]
     if taken:
         raise InputError(f"The items have a column {taken[0]!r} already; give the new columns a `prefix`.")
@@ -252,7 +259,8 @@ def from_fiftyone(samples: Any, embeddings: str = "embeddings", label: str | Non
     >>> labelled = dataset.exists("ground_truth")  # doctest: +SKIP
     >>> clf = Evidence().fit(*from_fiftyone(labelled, label="ground_truth"))  # doctest: +SKIP
     """
-    if isinstance(samples, Mapping) or not callable(getattr(samples, "values", None)):
+    is_other = isinstance(samples, Mapping) or hasattr(samples, "detach")  # a tensor has values, too
+    if is_other or not callable(getattr(samples, "values", None)):
         raise InputError(f"samples is {shown(samples)}; give a data set or a view of FiftyOne.")
     vectors = _filled(samples.values(embeddings), f"embedding in the field '{embeddings}'")
     if len({np.shape(vector) for vector in vectors}) != 1:

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 from sklearn.calibration import calibration_curve
 
+from manyway.core import as_array
 from manyway.core.arguments import checks_arguments, shown
 from manyway.errors import InputError, optional
 from manyway.plots.style import styles_of
@@ -60,7 +61,7 @@ def plot_presence(
     """
     if not hasattr(result, "presence") or not hasattr(result, "n_present_interval"):
         raise InputError(f"The result is {shown(result)}; give what infer or solve returned.")
-    presence = _array(result.presence)
+    presence = as_array(result.presence, "result")
     if presence.ndim == 2 and len(presence) > 1:
         raise InputError(
             f"The solution has {len(presence)} tasks; plot one of them: "
@@ -68,7 +69,7 @@ def plot_presence(
         )
     presence = presence.ravel()
     names = getattr(result, "classes", None) if class_names is None else class_names
-    names = np.arange(len(presence)) if names is None else np.asarray(names)
+    names = np.arange(len(presence)) if names is None else as_array(names, "class_names")
     if names.ndim != 1:
         raise InputError(f"class_names is {shown(class_names)}; give one name per class.")
     if len(names) != len(presence):
@@ -81,16 +82,18 @@ def plot_presence(
     ax = _axes(ax)
     places = np.arange(len(order))
     solution = getattr(result, "solution", result)
-    listed = np.isin(order, _array(solution.present(error_rate)[0]))
+    listed = np.isin(order, as_array(solution.present(error_rate)[0], "result"))
     ax.barh(places[listed], presence[order][listed], color="C0", label="present")
     ax.barh(places[~listed], presence[order][~listed], color="C0", alpha=0.35, label="possible")
+    if hasattr(truth, "shape"):
+        truth = as_array(truth, "truth").tolist()
     occurs = places[[name in truth for name in names[order].tolist()]]
     if len(occurs):
         ax.plot(np.full(len(occurs), 0.01), occurs, "k>", label="occurs", clip_on=False)
         ax.legend(frameon=False, loc="lower right")
     ax.set_yticks(places, [str(name) for name in names[order]])
     ax.invert_yaxis()
-    low, high = _array(solution.n_present_interval).ravel().tolist()
+    low, high = as_array(solution.n_present_interval, "result").ravel().tolist()
     title = (
         f"{low if low == high else f'{low} to {high}'} classes occur"
         + f" (truth: {len(truth)})" * (len(truth) > 0)
@@ -126,8 +129,8 @@ def plot_reliability(probabilities: Any, labels: Any, n_bins: int = 10, ax: Any 
     >>> ax.get_xlabel(), ax.get_ylabel()
     ('confidence', 'accuracy')
     """
-    values = _array(getattr(probabilities, "probabilities", probabilities))
-    truth = _array(labels)
+    values = as_array(getattr(probabilities, "probabilities", probabilities), "probabilities")
+    truth = as_array(labels, "labels")
     if values.dtype.kind not in "fiu" or not values.ndim or not values.size:
         raise InputError(
             f"The probabilities are {shown(probabilities)}; give an array [..., class] of numbers."
@@ -207,9 +210,3 @@ def _axes(ax: Any) -> Any:
     if not hasattr(ax, "barh"):
         raise InputError(f"ax is {shown(ax)}; give axes of matplotlib, or none.")
     return ax
-
-
-def _array(values: Any) -> np.ndarray[Any, Any]:
-    if hasattr(values, "detach"):
-        return values.detach().cpu().numpy()
-    return np.asarray(values)

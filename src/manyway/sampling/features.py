@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from manyway import files
-from manyway.core import as_features, as_labels, moderate, resolve_device, shaped
+from manyway.core import as_array, as_features, as_labels, moderate, resolve_device, shaped
 from manyway.core.arguments import checks_arguments, knows_parameters, shown
 from manyway.errors import InputError
 from manyway.files import AnyPath, Options, read_contents
@@ -399,6 +399,7 @@ def _is_list(values: Any) -> bool:
     return (
         hasattr(values, "__len__")
         and hasattr(values, "__iter__")
+        and getattr(values, "shape", None) != ()
         and not isinstance(values, str | bytes | Mapping)
     )
 
@@ -407,5 +408,5 @@ def _without_truths(values: Any) -> Any:
     """An array of yes and no as one of 1 and 0; others as they are."""
     if isinstance(values, Tensor):
         return values.to(torch.int64) if values.dtype == torch.bool else values
-    array = np.asarray(values)
+    array = as_array(values, "is_support")
     return array.astype(np.int64) if array.dtype == bool else values

@@ -85,5 +85,7 @@ def test_a_file_that_is_not_there_and_an_unknown_name(tmp_path):
         read_parameters(tmp_path / "other.json")
     with pytest.raises(InputError, match="did you mean 'letters'"):
         read_parameters("leters")
+    with pytest.raises(InputError, match="There is no file xxx"):  # longer than the name of a file can be
+        read_parameters("x" * 300)
     with pytest.raises(InputError, match="There is no file"):
         read_parameters(tmp_path)

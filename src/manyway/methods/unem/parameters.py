@@ -10,6 +10,7 @@ The files in this folder come with the package:
 """
 
 import json
+import os
 from collections.abc import Mapping
 from numbers import Real
 from os import PathLike
@@ -92,7 +93,7 @@ def read_parameters(given: str | PathLike[str] | Mapping[str, Any]) -> Parameter
     presets = preset_names()
     if str(given) in presets:
         path = _FOLDER / f"{given}.json"
-    elif not path.is_file():  # nor a pipe or a device, which could block for ever
+    elif not os.path.isfile(path):  # nor a pipe or a device, which could block for ever
         if path.suffix == ".json":
             hint = "make one with `manyway tune`."
         else:
