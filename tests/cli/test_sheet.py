@@ -10,6 +10,7 @@ import pytest
 import torch
 from PIL import Image
 
+from manyway import labelling
 from manyway.cli import review as reviews
 from manyway.cli.inputs import Inputs
 from manyway.cli.options import ReadingOptions
@@ -48,6 +49,26 @@ def rows_of(path, delimiter: str = ",") -> list[dict[str, str]]:
 def n_labelled(path) -> int:
     """How many rows got a label that nobody had given."""
     return sum(row["new_note"] == "" for row in rows_of(path))
+
+
+def test_labels_do_not_go_to_other_rows_where_the_table_changes_meanwhile(tmp_path, run_in_folder, monkeypatch):
+    table = sheet()
+    path = tmp_path / "sheet.csv"
+    write(table, path)
+    solve = labelling.solve_batch
+
+    def solve_while_somebody_sorts(*given, **named):
+        write(table.sort_values("width"), path)
+        return solve(*given, **named)
+
+    monkeypatch.setattr(labelling, "solve_batch", solve_while_somebody_sorts)
+    code, out, err = run_in_folder("label", "sheet.csv", "-o", "out.csv")
+    assert code == 0, err
+    assert "sheet.csv was changed while its items were labelled" in out + err
+    kinds = dict(zip(table["id"], table["truth"], strict=True))
+    found = rows_of(tmp_path / "out.csv")
+    assert {row["item"] for row in found} == set(table["id"][table["label"].isna()])
+    assert all(row["label"][0] == kinds[row["item"]] for row in found)
 
 
 @pytest.mark.parametrize("suffix", WRITERS)

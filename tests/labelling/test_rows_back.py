@@ -152,6 +152,18 @@ def test_a_saved_origin_is_used_only_while_the_table_is_the_same(tmp_path):
     assert TableOrigin.load(saved) is None
 
 
+def test_a_table_that_changes_after_it_was_read_is_said_to(tmp_path):
+    path = tmp_path / "in.csv"
+    path.write_text("item,a\nx,1\ny,2\nz,3\n")
+    made = read_items(path).origin
+    assert made.is_unchanged
+    assert TableOrigin.load(made.saved()).is_unchanged
+    path.write_text("item,a\nx,1\nz,3\ny,2\n")
+    assert not made.is_unchanged
+    assert TableOrigin.load(made.saved()) is None
+    assert origin(path).is_unchanged  # nobody has read it
+
+
 def test_a_file_that_appeared_or_changed_meanwhile_is_kept(tmp_path):
     (tmp_path / "in.csv").write_text("id\na\nb\nc\n")
     source = origin(tmp_path / "in.csv")

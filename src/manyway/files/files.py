@@ -15,6 +15,7 @@ from safetensors import SafetensorError
 from manyway.errors import InputError
 
 AnyPath = str | os.PathLike[str]
+Version = tuple[int, ...]  # which file it is, its size, and when it was written
 _KINDS = {stat.S_IFIFO: "a pipe", stat.S_IFSOCK: "a socket", stat.S_IFCHR: "a device", stat.S_IFBLK: "a device"}
 _UNPACKED = 100  # a file may unpack to this many times its size,
 _SMALL = 2**28  # or to so many bytes
@@ -163,7 +164,7 @@ class Output:
     def __init__(self, path: AnyPath) -> None:
         self.path = Path(path)
         self.wanted = self.path
-        self._found = _version(self.path)
+        self._found = version_of(self.path)
 
     @property
     def is_elsewhere(self) -> bool:
@@ -172,13 +173,13 @@ class Output:
 
     def settle(self) -> Path:
         """The path to write to now: the wanted one if nobody has made or changed that file, else a free name."""
-        if _version(self.wanted) != self._found:
+        if version_of(self.wanted) != self._found:
             self.path = next(name for name in self._others() if not os.path.lexists(name))
         return self.path
 
     def receive(self, temporary: Path, target: Path) -> None:
         """Give a complete file its name; ``target`` is what the wanted path leads to."""
-        if self._found is not None and _version(self.wanted) == self._found:
+        if self._found is not None and version_of(self.wanted) == self._found:
             os.replace(temporary, target)
         elif self._found is not None or not _take_name(temporary, target):
             self.path = next(name for name in self._others() if _take_name(temporary, name))
@@ -187,7 +188,7 @@ class Output:
         return (self.wanted.with_stem(f"{self.wanted.stem}-{n}") for n in itertools.count(2))
 
 
-def _version(path: Path) -> tuple[int, ...] | None:
+def version_of(path: Path) -> Version | None:
     """What tells one version of a file from the next; None where there is no file."""
     found = _status(path)
     if found is None:

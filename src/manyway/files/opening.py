@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from manyway.errors import InputError
-from manyway.files.files import check_input
+from manyway.files.files import check_input, version_of
 from manyway.files.formats.base import Asked
 from manyway.files.formats.registry import endings_of_tables, is_table, table_format
 from manyway.files.tables import IsHeader, Rows, Table
@@ -32,7 +32,9 @@ def read_table(
     -------
     Table
     """
+    version = version_of(path)
     table = table_format(path).read(path, Asked(is_header, rows, sheet))
+    table.version = version
     twice = first_twice(table.names)
     if twice is not None:
         how = f"named '{twice}'; rename or remove one" if twice else "without a name; one row above the data names all"

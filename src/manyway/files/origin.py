@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from manyway.files.files import Version, version_of
 from manyway.files.tables import Table
 
 EMBEDDING = 64  # so many features or more are an embedding: nobody reads them in a table
@@ -37,6 +38,8 @@ class TableOrigin:
         Rows that are no items, such as the examples of a partly labelled table.
     named : bool, default=True
         Whether the first line of a text names the columns.
+    version : tuple of int or None
+        What tells whether the file has changed since it was read; None where that does not matter.
     """
 
     path: Path
@@ -45,11 +48,17 @@ class TableOrigin:
     features: tuple[str, ...] = ()
     known: Mapping[int, Known] = field(default_factory=dict)
     named: bool = True
+    version: Version | None = field(default=None, compare=False)
+
+    @property
+    def is_unchanged(self) -> bool:
+        """Whether the table is still as it was read: else its rows may be those of other items."""
+        return self.version in (None, version_of(self.path))
 
     @classmethod
     def of(cls, table: Table, path: Path, count: int, sheet: str | None = None) -> "TableOrigin":
         """The origin of the ``count`` rows of a table that was opened."""
-        return cls(path, tuple(table.positions(count)), sheet, named=table.named)
+        return cls(path, tuple(table.positions(count)), sheet, named=table.named, version=table.version)
 
     def take(self, order: Iterable[int]) -> "TableOrigin":
         """The origin of some of the items, in another order."""
@@ -70,18 +79,19 @@ class TableOrigin:
             "features": list(self.features),
             "known": {str(row): list(known) for row, known in self.known.items()},
             "named": self.named,
-            "checksum": _checksum(self.path),
+            "checksum": _checksum(self.path) if self.is_unchanged else "",
         }
 
     @classmethod
     def load(cls, saved: Mapping[str, Any]) -> "TableOrigin | None":
         """What was saved; None where the table is gone, or has changed since."""
         path = Path(saved["path"])
+        version = version_of(path)
         if not saved["checksum"] or _checksum(path) != saved["checksum"]:
             return None
         known = {int(row): Known(str(label), str(note)) for row, (label, note) in saved["known"].items()}
         rows = tuple(map(int, saved["rows"]))
-        return cls(path, rows, saved["sheet"], tuple(saved["features"]), known, bool(saved["named"]))
+        return cls(path, rows, saved["sheet"], tuple(saved["features"]), known, bool(saved["named"]), version)
 
     def labelled(self, labels: Sequence[str], skipped: Sequence[tuple[str, str]]) -> dict[int, Known]:
         """What is known of these rows, if they are the examples of a partly labelled table."""

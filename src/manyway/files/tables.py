@@ -15,6 +15,7 @@ import numpy as np
 
 from manyway.errors import InputError
 from manyway.files import text
+from manyway.files.files import Version
 from manyway.files.text import listed, shorten
 
 SAMPLE = 100  # rows that are looked at to guess what a column holds
@@ -92,6 +93,7 @@ class Table:
     kept: tuple[Sequence[int], Any] = ((), None)  # features that were read before, of these columns
     sheet: str = ""  # the sheet of an Excel file that this is
     label: int | None = None  # the column of labels, where it was found before
+    version: Version | None = None  # of the file, before it was read
 
     @property
     def is_empty(self) -> bool:
@@ -250,6 +252,7 @@ class Part(Table):
         names = [whole.names[at] for at in columns]
         super().__init__(whole.where, names, [rows], index=whole.index, notes=whole.notes, delimiter=whole.delimiter)
         self._whole, self._rows, self._at = whole, rows, columns
+        self.version = whole.version
 
     def positions(self, count: int) -> Sequence[int]:
         return self._rows

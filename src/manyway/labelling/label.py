@@ -369,13 +369,20 @@ def _check_wishes(batch: Batch, top: int, min_confidence: float, at_least: float
 def _write_answers(
     target: Output, rows: Iterable[Row], items: Named, columns: AnswerColumns, inputs: Sequence[str | Path | None]
 ) -> list[str]:
-    """Write the table of the user with the answers in it or, for other items, one of our own."""
-    if isinstance(items, Items) and items.origin is not None:
+    """Write the table of the user with the answers in it or, for other items, one of our own.
+
+    Where the table of the user was changed meanwhile, its rows may be those of other items.
+    """
+    origin = items.origin if isinstance(items, Items) else None
+    if isinstance(items, Items) and origin is not None and origin.is_unchanged:
         header = [*columns.header, "note", *columns.described]
-        answers = _answers_by_row(rows, items, items.origin, columns)
-        notes = write_back(target, items.origin, header, answers, inputs)
+        answers = _answers_by_row(rows, items, origin, columns)
+        notes = write_back(target, origin, header, answers, inputs)
     else:
         notes = write_table(target, rows, items, columns, inputs)
+        if origin is not None:
+            changed = f"{origin.path.name} was changed while its items were labelled"
+            notes = [*notes, f"{changed}; the labels are in a table of their own, by the names of the items"]
     remember(target.path)
     return notes
 

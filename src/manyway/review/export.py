@@ -153,7 +153,7 @@ def export_labels(session: Session, path: AnyPath) -> int:
     with session.lock:
         found = [_label_row(session, row) for row in range(len(session.answers))]
     origin = session.data.items.origin
-    if origin is not None:
+    if origin is not None and origin.is_unchanged:
         answers = _beside(
             origin, session, [[cells[name] for name in header[1:]] for cells in found]
         )
