@@ -296,3 +296,18 @@ def test_the_variance_of_some_values_is_that_of_these_alone():
     which = torch.tensor([[[1, 1, 0, 0]], [[1, 1, 0, 1]], [[0, 0, 1, 0]]]).bool()
     expected = [torch.tensor(some).var().item() for some in ([1.0, 5.0], [1.0, 5.0, 2.0])]
     assert _variance(values, which).flatten().tolist() == pytest.approx([*expected, 0.0])
+
+
+def test_far_rows_are_nearer_to_each_other_than_examples_as_much_as_is_said():
+    support = normal(60, 200)
+    representation = learned(support)
+    assert float(representation.nearness(support[None]).mean()) == pytest.approx(1, abs=0.05)
+    far = representation.middle + 30 * (support[None] - representation.middle)
+    step = 0.01 * normal(60, 200, seed=1)
+
+    def squared_step(rows: Tensor) -> Tensor:
+        return (representation(rows + step) - representation(rows)).square().sum()
+
+    said = representation.nearness(far).mean() / representation.nearness(support[None]).mean()
+    assert float(said) < 0.1
+    assert float(squared_step(far) / squared_step(support[None])) == pytest.approx(float(said), rel=0.1)

@@ -8,7 +8,9 @@ from torch import Tensor
 
 from manyway import Evidence, Tasks, solve
 from manyway.core import Solution
-from manyway.methods.evidence.adapt import Fit, Shift, contrast
+from manyway.methods.calibration.constants import Constants
+from manyway.methods.calibration.representation import learn_representation
+from manyway.methods.evidence.adapt import Assigned, Comparison, Shift, contrast
 
 N_CLASSES, N_FEATURES, N_QUERY = 20, 48, 60
 
@@ -193,8 +195,50 @@ def test_contrast_is_the_slope_of_group_means_over_prototypes():
     assert float(one_group) == pytest.approx(1)
 
 
-def test_queries_are_moved_where_that_explains_more_than_it_leaves():
-    before = torch.tensor([1.5, 1.5, 1.5])
-    after = torch.tensor([1.0, 1.4, 1.6])
-    fit = Fit(before=before, after=after, weight=torch.full((3,), 1000.0))
-    assert fit.better.tolist() == pytest.approx([1, 0, 0], abs=1e-6)
+def test_far_queries_are_no_copies_of_each_other():
+    """Far from the middle all placed rows are near to each other."""
+    tasks, truth = batch(5)
+    assert right(solve("evidence", moved(tasks, 8.0)), truth) > 0.9
+
+
+def test_queries_that_are_also_less_far_apart_are_labelled_better_moved_than_not():
+    tasks, truth = batch(10, seed=4)
+    middle = tasks.support.mean(1, keepdim=True)
+    closer = tasks.with_rows(tasks.support, middle + 0.6 * (tasks.query - middle))
+    shifted = moved(closer, 1.0)
+    unmoved = solve("evidence", shifted, adapt=False)
+    assert right(solve("evidence", shifted), truth) > right(unmoved, truth) + 0.1
+
+
+def compared(tasks: Tasks) -> Comparison:
+    return Comparison.of(tasks, learn_representation(tasks, Constants()))
+
+
+def assigned(labels: Tensor) -> Assigned:
+    proportions = torch.nn.functional.one_hot(labels, N_CLASSES).float().mean(1)
+    return Assigned(labels=labels, proportions=proportions, distinct=torch.ones(labels.shape))
+
+
+def test_right_labels_explain_shifted_queries_but_for_their_scatter():
+    tasks, truth = batch(5)
+    shifted = moved(tasks, 1.0)
+    nothing = torch.zeros(1, 1, N_FEATURES)
+    found = compared(shifted).explanation(assigned(truth), nothing)
+    assert float(found.distance) == pytest.approx(1, abs=0.1)
+    assert float(found.size.sqrt()) == pytest.approx(1, abs=0.15)
+    wrong = compared(shifted).explanation(assigned((truth + 1) % N_CLASSES), nothing)
+    assert float(wrong.distance) > float(found.distance) + 0.2
+    assert torch.equal(wrong.or_better(found).distance, found.distance)
+    assert torch.equal(found.or_better(wrong).distance, found.distance)
+
+
+def test_of_labels_that_explain_as_much_those_of_fewer_classes_are_better():
+    truth = torch.zeros(1, N_QUERY, dtype=torch.long)
+    tasks, _ = batch(1)
+    same = tasks.with_rows(tasks.support, tasks.support[:, :1].expand(-1, N_QUERY, -1))
+    comparison = compared(same)
+    nothing = torch.zeros(1, 1, N_FEATURES)
+    one_class = comparison.explanation(assigned(truth), nothing)
+    half = truth.clone()
+    half[0, ::2] = 1
+    assert float(comparison.explanation(assigned(half), nothing).log_evidence) < float(one_class.log_evidence)

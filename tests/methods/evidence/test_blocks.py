@@ -255,10 +255,11 @@ def test_passes_are_counted_on_where_names_alone_need_two_searches():
 
 def test_an_iteration_reads_the_queries_once():
     found, spread = watched(one_task())
-    # Their number, two for near-copies, the iterations, the means of the groups, and how far queries are from them.
-    assert len(spread.passes) == 3 + len(active(spread)) + 2
+    # Their number, two for near-copies, the iterations, the means of the groups, how far queries are from them, and how
+    # far from the middle.
+    assert len(spread.passes) == 3 + len(active(spread)) + 3
     found.top(2)  # one more for a table
-    assert len(spread.passes) == len(active(spread)) + 6
+    assert len(spread.passes) == len(active(spread)) + 7
 
 
 @pytest.mark.slow

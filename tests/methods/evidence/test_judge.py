@@ -60,7 +60,9 @@ def test_class_probabilities_leave_the_probability_of_no_class():
 
 def test_unknown_queries_do_not_make_classes_present():
     tasks, _ = problem(n_unknown=(12, 12), n_known=(8, 7))
-    closed, opened = (solve("evidence", tasks, open_set=open_set) for open_set in (False, True))
+    # Most queries are unlike the examples, but not all alike.
+    closed = solve("evidence", tasks, adapt=False)
+    opened = solve("evidence", tasks, open_set=True)
     assert (closed.n_present > 3).all()
     assert (opened.n_present < 3).all()
 

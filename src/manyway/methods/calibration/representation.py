@@ -73,6 +73,7 @@ class Representation:
     weights: Tensor  # [t, 1, d] 1/σ; 0 for a constant column
     columns: Tensor  # [t, 1, 1] N
     shortening: Tensor  # [t, 1, 1] h
+    of_examples: Tensor  # [t, 1, 1] the mean of (‖v‖² / N)^(−h) over examples
 
     def __call__(self, rows: Tensor) -> Tensor:
         """[t, n, d] z, from rows [t, n, d]; or [n, d] from [n, d] where there is one task."""
@@ -106,6 +107,19 @@ class Representation:
         squares = scaled.square().nansum(-1, keepdim=True)
         squares = squares + n_missing * (squares + 1) / (n_given + 1)
         return _shortening_factor(squares, self.columns, self.shortening)
+
+    def nearness(self, rows: Tensor) -> Tensor:
+        """[t, n] by how much squared distances around z are shorter than those around examples.
+
+        The mean of examples has 1. Rows [t, n, d] that are far from the middle have less. Cells may be missing.
+        """
+        scaled = (self.curved(rows) - self.middle) * self.weights
+        if bool(scaled.isnan().any()):
+            factors = self._shortening_with_gaps(scaled)
+        else:
+            squares = scaled.square().sum(-1, keepdim=True)
+            factors = _shortening_factor(squares, self.columns, self.shortening)
+        return (factors.square() / self.of_examples).squeeze(-1)
 
     @property
     def learned(self) -> dict[str, Tensor]:
@@ -145,14 +159,18 @@ def learn_representation(tasks: Tasks, constants: Constants) -> Representation:
     if tasks.base_mean is not None:
         of_base = _raised(tasks.base_mean - lowest, power)
         middle = torch.lerp(of_base, middle, asymmetry)
-    columns = _effective_columns((rows - middle) * weights, (weights > 0).sum((1, 2)))
+    scaled = (rows - middle) * weights
+    columns = _effective_columns(scaled, (weights > 0).sum((1, 2)))
+    shortening = _shortening(columns, constants)
+    squares = scaled.square().sum(-1, keepdim=True)
     return Representation(
         lowest=lowest,
         power=power,
         middle=middle,
         weights=weights,
         columns=columns,
-        shortening=_shortening(columns, constants),
+        shortening=shortening,
+        of_examples=_shortening_factor(squares, columns, shortening).square().mean(1, keepdim=True),
     )
 
 

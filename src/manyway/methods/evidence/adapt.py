@@ -17,20 +17,31 @@ N is the effective number of columns. With v = ‖b̂‖² − c, its best value
 where 1 − 1/N says that one column alone cannot tell a shift from another class.
 
 The metric multiplies exactly the directions in which examples agree, so that a small shift can spoil the labels,
-and with them π. So three further answers are made:
+and with them π. So the queries are labelled several times, each time moved back by another guess of b:
 
-1. the one direction x̄ − w̄ in which the means of queries and of prototypes differ is dropped from both; what
-   is left of a shift is small, and the labels are nearly right;
-2. the queries are moved back by b̂ of these labels;
-3. they are moved back by E b, with b̂ of the second labels, where that explains more than it leaves: with r and r₀
-   as below, and l by which r is above what batches without a shift have, the log-odds are ½ τ S |Q| (r₀ − r − l).
+1. by b̂ of the labels that are found where the one direction x̄ − w̄, in which the means of queries and of prototypes
+   differ, is dropped from both: what is left of a shift is small there, and the labels are nearly right;
+2. by b̂ of the first answer, which may have been right;
+3. by x̄ − w̄, as if all classes occurred;
+4. by b̂ of the third labels.
+
+The first answer, not moved, is the fifth. More rounds make it worse: a wrong b̂ makes labels of fewer classes, and
+these a worse b̂. Of these labels those are kept that explain the queries best. In units of the scales, let
+
+    D = min over b and 0 ≤ g ≤ 1 of  1/|Q| Σ_q ‖x_q − b − g w_k‖² / (S (1 + 1/n_k)),        k the label of q,
+
+the mean squared distance of queries from their classes, relative to that of an example that is left out, where all
+are moved back alike, and may be less far apart than the examples are. With the entropy H of π the labels have
+
+    ln p(queries, labels) = −|Q| (½ N D + H) + const.
+
+Distances of placed queries would not do: those of a shifted batch are as near to each other as they are far from
+their middle. The queries are moved back by the guess b of the best labels, times P(shift) (1 − 1/F).
 
 **What a shift does not explain.** Noise, or pictures that have lost their colour, are no shift, but spoil labels
-and so make F large. Let r be the mean squared distance of queries from their prototypes after the move, relative
-to that of left-out examples, and r₀ that of the first answer. Of all by which queries differ from examples the
-shift explains the part
+and so make F large. Of all by which queries differ from examples the shift explains the part
 
-    e = s² / (s² + max(0, r − 1)),        s² = ‖b̂‖²/S,
+    e = s² / (s² + max(0, D − 1)),        s² = ‖b̂‖²/S,
 
 and F e takes the place of F.
 
@@ -51,9 +62,9 @@ final probabilities have the power 1 − P(shift) (1 − (1 − 1/(N + n + ½))�
 say which classes occur (``count``), and a review asks first for queries that decide it (``review``). Queries are moved
 back with F (1 − 1/N²) in the place of F: if they would then all be of one class, they stay.
 
-The further answers are made where the first one gives a reason: F, in the metric, or r is above what batches
-without a shift have. These two limits save time. Of 319 shifted batches whose labels a shift had spoiled they
-miss one.
+The further answers are made where the first one gives a reason: F, in the metric, or the mean squared distance of
+placed queries from their prototypes is above what batches without a shift have. (The second in the unit of distances
+between examples: far from the middle all placed rows are near to each other.) These two limits save time.
 
 With one example per class S is a guess, and where queries may be unknown, a shift and unknown queries look
 alike: there is no adapting.
@@ -62,15 +73,16 @@ alike: there is no adapting.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from functools import partial
 from math import log
 
 import torch
 from torch import Tensor
 
-from manyway.core import Solution, Sums, Tasks, class_sums, effective_number
+from manyway.core import Joined, Solution, Sums, Tasks, class_sums, effective_number
 from manyway.methods.calibration import Calibration, Representation
+from manyway.methods.calibration.metric import rows_of
 from manyway.methods.evidence.queries import BatchQueries, Part
 
 # A reason to look for a shift: F, or the mean squared residual relative to that of left-out examples.
@@ -138,18 +150,84 @@ def with_queries(tasks: Tasks, change: Callable[[Tensor], Tensor]) -> Tasks:
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
-class Fit:
-    """How near queries are to their prototypes, as they are and moved back."""
+class Assigned:
+    """What a search says about the queries of t tasks."""
 
-    before: Tensor  # [t] r of the first answer
-    after: Tensor  # [t] r of the queries that were moved back
-    weight: Tensor  # [t] ½ τ S |Q|: what r counts in ln p(queries)
+    labels: Tensor  # [t, q] the most probable classes
+    proportions: Tensor  # [t, k] π
+    distinct: Tensor  # [t, q] 0 for near-copies of other queries, which count nothing, else 1
 
-    @property
-    def better(self) -> Tensor:
-        """[t] how probable it is that queries are to be moved: that this explains more than it leaves."""
-        left = (self.after - _NOTABLE_RESIDUAL).clamp_min(0)
-        return (self.weight * (self.before - self.after - left)).sigmoid()
+    @staticmethod
+    def of(queries: BatchQueries) -> Assigned:
+        """What the last search of the queries says."""
+        labels = queries.each(_most_probable).values[0]
+        distinct = queries.distinct
+        return Assigned(labels=labels, proportions=proportions_of(queries), distinct=distinct)
+
+    def __getitem__(self, rows: Tensor | slice) -> Assigned:
+        """Those of some tasks [m]."""
+        return Assigned(
+            labels=self.labels[rows],
+            proportions=self.proportions[rows],
+            distinct=self.distinct[rows],
+        )
+
+
+def _most_probable(part: Part) -> Joined:
+    """The work that finds the labels [t, b]."""
+    return Joined((part.u.argmax(-1),))
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Explanation:
+    """What labels say of queries that were moved back by a guess of b."""
+
+    guess: Tensor  # [t, 1, d] by which they were moved back; 0 for the first answer
+    residual: Tensor  # [t, 1, d] b̂ of the labels
+    size: Tensor  # [t] s², its squared length in units of S
+    distance: Tensor  # [t] D
+    proportions: Tensor  # [t, k] π
+    n_query: Tensor  # [t] |Q|
+    log_evidence: Tensor  # [t] ln p(queries, labels) / |Q|, but for a constant
+
+    def or_better(self, other: Explanation) -> Explanation:
+        """Of each task the one with the higher evidence; this one if both have the same."""
+        better = other.log_evidence > self.log_evidence
+
+        def chosen(name: str) -> Tensor:
+            ours: Tensor = getattr(self, name)
+            return torch.where(better.view(-1, *[1] * (ours.ndim - 1)), getattr(other, name), ours)
+
+        return Explanation(**{one.name: chosen(one.name) for one in fields(Explanation)})
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class ClassMeans:
+    """Where the classes of t supports lie."""
+
+    means: Tensor  # [t, k, d] w
+    counts: Tensor  # [t, k]
+    weights: Tensor  # [t, 1, d] 1/σ of the columns
+    middle: Tensor  # [t, 1, d] w̄, the mean of the class means. A far class counts little, as in ``Representation``
+
+    @staticmethod
+    def of(tasks: Tasks, weights: Tensor) -> ClassMeans:
+        """``weights`` [t, 1, d] are 1/σ."""
+        sums, counts = class_sums(tasks)
+        means = sums / counts.clamp_min(1).unsqueeze(-1)
+        occupied = (counts > 0).to(means)
+        of_class = occupied
+        for _ in range(_ROUNDS):
+            shares = (of_class / of_class.sum(-1, keepdim=True)).unsqueeze(1)
+            middle = shares @ means
+            squares = ((means - middle) * weights).square().sum(-1)
+            typical = squares.where(occupied > 0, torch.nan).nanmedian(-1, keepdim=True).values
+            of_class = occupied / (1 + squares / typical.clamp_min(torch.finfo(squares.dtype).tiny))
+        return ClassMeans(means=means, counts=counts, weights=weights, middle=middle)
+
+    def around_middle(self, rows: Tensor) -> Tensor:
+        """[t, n, d] rows relative to the middle, in units of the scales."""
+        return (rows - self.middle) * self.weights
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -157,41 +235,30 @@ class Comparison:
     """The examples and the queries of t batches, as far as a shift is concerned."""
 
     tasks: Tasks
-    weights: Tensor  # [t, 1, d] 1/σ of the columns
+    classes: ClassMeans
     columns: Tensor  # [t] N
-    means: Tensor  # [t, k, d] class means w
-    counts: Tensor  # [t, k]
     scatter: Tensor  # [t] S
-    query_mean: Tensor  # [t, 1, d] x̄
-    n_query: Tensor  # [t] |Q|
 
     @staticmethod
-    def of(tasks: Tasks, representation: Representation, distinct: Tensor) -> Comparison:
-        """``distinct`` [t, q]: 0 for near-copies of other queries, else 1."""
-        sums, counts = class_sums(tasks)
-        means = sums / counts.clamp_min(1).unsqueeze(-1)
-        labels = tasks.support_labels.unsqueeze(-1).expand(-1, -1, means.shape[-1])
-        residuals = (tasks.support - means.gather(1, labels)) * representation.weights
-        freedom = tasks.n_support - (counts > 0).sum(-1)
-        tiny = torch.finfo(means.dtype).tiny
-        n_query = distinct.sum(1)
-        total = _sum_of_queries(tasks, distinct)
+    def of(tasks: Tasks, representation: Representation) -> Comparison:
+        classes = ClassMeans.of(tasks, representation.weights)
+        residuals = tasks.support - rows_of(classes.means, tasks.support_labels)
+        scaled = residuals * representation.weights
+        freedom = tasks.n_support - (classes.counts > 0).sum(-1)
+        tiny = torch.finfo(scaled.dtype).tiny
         return Comparison(
             tasks=tasks,
-            weights=representation.weights,
+            classes=classes,
             columns=representation.columns.flatten(),
-            means=means,
-            counts=counts,
-            scatter=(residuals.square().sum((1, 2)) / freedom.clamp_min(1)).clamp_min(tiny),
-            query_mean=(total / n_query.unsqueeze(-1)).unsqueeze(1).to(means),
-            n_query=n_query,
+            scatter=(scaled.square().sum((1, 2)) / freedom.clamp_min(1)).clamp_min(tiny),
         )
 
-    def flattened(self) -> Tasks:
+    def flattened(self, first: Assigned) -> Tasks:
         """The tasks without the direction in which the means of queries and of classes differ."""
         # A constant column has no part in it: rounding would make it vary.
-        direction = (self.query_mean - self._middle()) * (self.weights > 0)
-        measure = direction * self.weights.square()
+        weights = self.classes.weights
+        direction = self.between_means(first) * (weights > 0)
+        measure = direction * weights.square()
         tiny = torch.finfo(measure.dtype).tiny
         measure = measure / (measure * direction).sum(-1, keepdim=True).clamp_min(tiny)
         change = Flattened(direction, measure)
@@ -202,33 +269,51 @@ class Comparison:
         query = tasks.query_table if tasks.pile is not None else tasks.query
         return tasks.with_rows(change(tasks.support), query, base_mean=base_mean)
 
-    def _middle(self) -> Tensor:
-        """[t, 1, d] w̄, the mean of the class means. A far class counts little, as in ``Representation``."""
-        occupied = (self.counts > 0).to(self.means)
-        of_class = occupied
-        for _ in range(_ROUNDS):
-            shares = (of_class / of_class.sum(-1, keepdim=True)).unsqueeze(1)
-            middle = shares @ self.means
-            squares = ((self.means - middle) * self.weights).square().sum(-1)
-            typical = squares.where(occupied > 0, torch.nan).nanmedian(-1, keepdim=True).values
-            of_class = occupied / (1 + squares / typical.clamp_min(torch.finfo(squares.dtype).tiny))
-        return middle
+    def between_means(self, found: Assigned) -> Tensor:
+        """[t, 1, d] x̄ − w̄."""
+        return self._sums(found).mean - self.classes.middle
 
-    def shift(self, proportions: Tensor, fit: Fit, shift_prior: float) -> Shift:
-        """The shift, given the proportions [t, k] of classes among the queries that were moved back."""
-        found = self.mean_residual(proportions)
-        squares = (found * self.weights).square().sum((1, 2))
-        by_chance = _by_chance(proportions, self.counts, self.n_query)
-        size = squares / self.scatter
-        left = (fit.after - 1).clamp_min(0)
-        explained = size / (size + left).clamp_min(torch.finfo(size.dtype).tiny)
-        ratio = size / by_chance * explained
-        several = 1 - 1 / effective_number(proportions).square()
+    def explanation(self, found: Assigned, guess: Tensor) -> Explanation:
+        """What is found of the queries, which were moved back by a guess [t, 1, d], explains."""
+        sums = self._sums(found)
+        n_query = found.distinct.sum(1)
+        residual = sums.mean - found.proportions.unsqueeze(1) @ self.classes.means
+        distance = sums.unexplained / (self.scatter * n_query)
+        entropy = torch.special.entr(found.proportions).sum(-1)
+        return Explanation(
+            guess=guess,
+            residual=residual,
+            size=(residual * self.classes.weights).square().sum((1, 2)) / self.scatter,
+            distance=distance,
+            proportions=found.proportions,
+            n_query=n_query,
+            log_evidence=-0.5 * self.columns * distance - entropy,
+        )
+
+    def _sums(self, found: Assigned) -> _QuerySums:
+        """The sums over the queries, whose labels are found, in one pass."""
+        work = partial(_sum_queries, self.classes)
+        pile = self.tasks.pile
+        if pile is None:
+            sums, _ = work(self.tasks.query, found)
+        else:
+            blocks = zip(pile.split(found.labels), pile.split(found.distinct), strict=True)
+            memories = [replace(found, labels=own, distinct=which) for own, which in blocks]
+            sums, _ = pile.each(work, memories)
+        return _QuerySums.of(sums, found.distinct.sum(1), self.classes.middle)
+
+    def shift(self, found: Explanation, shift_prior: float) -> Shift:
+        """The shift by which queries are moved back, given the best labels."""
+        by_chance = _by_chance(found.proportions, self.classes.counts, found.n_query)
+        left = (found.distance - 1).clamp_min(0)
+        explained = found.size / (found.size + left).clamp_min(torch.finfo(left.dtype).tiny)
+        ratio = found.size / by_chance * explained
+        several = 1 - 1 / effective_number(found.proportions).square()
         probability = self._probability(ratio, shift_prior)
         moved = self._probability(ratio * several, shift_prior)
-        moved = moved * (1 - 1 / (ratio * several).nan_to_num(1.0).clamp_min(1)) * fit.better
-        vector = (found * moved.view(-1, 1, 1)).nan_to_num()
-        return Shift(vector=vector, size=size.nan_to_num().sqrt(), probability=probability)
+        moved = moved * (1 - 1 / (ratio * several).nan_to_num(1.0).clamp_min(1))
+        vector = (found.guess * moved.view(-1, 1, 1)).nan_to_num()
+        return Shift(vector=vector, size=found.size.nan_to_num().sqrt(), probability=probability)
 
     def _probability(self, ratio: Tensor, shift_prior: float) -> Tensor:
         """[t] P(shift) for F [t]."""
@@ -238,23 +323,48 @@ class Comparison:
         log_odds = prior + 0.5 * self.columns * (ratio - 1 - ratio.log())
         return (log_odds.sigmoid() * (ratio > 1)).nan_to_num()  # examples may hardly differ
 
-    def mean_residual(self, proportions: Tensor) -> Tensor:
-        """[t, 1, d] b̂, given the proportions [t, k] of classes."""
-        return self.query_mean - proportions.unsqueeze(1) @ self.means
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class _QuerySums:
+    """What one pass over the queries tells, without near-copies."""
+
+    mean: Tensor  # [t, 1, d] x̄
+    unexplained: Tensor  # [t] |Q| S D
+
+    @staticmethod
+    def of(sums: Sums, n_query: Tensor, middle: Tensor) -> _QuerySums:
+        """From the sums that ``_sum_queries`` makes of |Q| [t] queries, and w̄ [t, 1, d]."""
+        total, rows, means, rows_square, product, means_square, number = sums.values
+        of_rows = rows_square - rows.square().sum((1, 2)) / number
+        together = product - (rows * means).sum((1, 2)) / number
+        of_means = means_square - means.square().sum((1, 2)) / number
+        tiny = torch.finfo(of_means.dtype).tiny
+        contrast = (together / of_means.clamp_min(tiny)).clamp(0, 1)
+        unexplained = of_rows - 2 * contrast * together + contrast.square() * of_means
+        return _QuerySums(
+            mean=(total / n_query.view(-1, 1, 1)).to(middle) + middle,
+            unexplained=unexplained.clamp_min(0).to(middle),
+        )
 
 
-def _sum_of_queries(tasks: Tasks, distinct: Tensor) -> Tensor:
-    """[t, d] Σ_q x_q, where queries count as ``distinct`` [t, q] says."""
-    if tasks.pile is None:
-        return (distinct.unsqueeze(1) @ tasks.query).squeeze(1)
-    found: Sums = tasks.pile.each(_sum_of_block, tasks.pile.split(distinct))[0]
-    return found.values[0]
-
-
-def _sum_of_block(rows: Tensor, distinct: Tensor) -> tuple[Sums, Tensor]:
-    """The work that sums rows [1, b, d] as ``distinct`` [1, b] says."""
-    total = (rows * distinct.unsqueeze(-1)).sum(1, dtype=torch.float64)
-    return Sums((total,)), distinct
+def _sum_queries(classes: ClassMeans, rows: Tensor, found: Assigned) -> tuple[Sums, None]:
+    """The work that sums rows [t, b, d] and the means of their classes, both around the middle."""
+    double = torch.float64
+    scaled = classes.around_middle(rows)
+    expected = rows_of(classes.around_middle(classes.means), found.labels)
+    n_examples = classes.counts.gather(1, found.labels).clamp_min(1)
+    counted = found.distinct / (1 + 1 / n_examples)
+    each = counted.unsqueeze(1)
+    sums = (
+        (found.distinct.unsqueeze(1) @ (rows - classes.middle)).to(double),
+        (each @ scaled).to(double),
+        (each @ expected).to(double),
+        (scaled.square().sum(-1) * counted).sum(1, dtype=double),
+        ((scaled * expected).sum(-1) * counted).sum(1, dtype=double),
+        (expected.square().sum(-1) * counted).sum(1, dtype=double),
+        counted.sum(1, dtype=double),
+    )
+    return Sums(sums), None
 
 
 def _by_chance(proportions: Tensor, counts: Tensor, n_query: Tensor) -> Tensor:
@@ -290,14 +400,14 @@ def contrast(sums: Tensor, masses: Tensor, expected: Tensor, precision: Tensor) 
     return ((covariance + 1) / (variance + 1)).clamp(0, 1)
 
 
-# From tasks to their queries, with the assignments of a search; ``Learned`` of the same support may be used.
-Assign = Callable[[Tasks, bool], BatchQueries]
+# From tasks to what a search says about their queries; ``Learned`` of the same support may be used.
+Assign = Callable[[Tasks, bool], Assigned]
 
 
 def find_shift(
     tasks: Tasks,
     representation: Representation,
-    first: Residuals,
+    first: Assigned,
     assign: Assign,
     shift_prior: float,
 ) -> Shift:
@@ -308,8 +418,8 @@ def find_shift(
     tasks : Tasks
     representation : Representation
         Of their features.
-    first : Residuals
-        Of the first answers.
+    first : Assigned
+        What the first search says, which knows of no shift.
     assign : callable
         Assigns the queries of tasks to classes. The second argument says whether the support is that of ``tasks``.
     shift_prior : float
@@ -319,29 +429,62 @@ def find_shift(
     -------
     Shift
     """
-    comparison = Comparison.of(tasks, representation, first.distinct)
-    nearly = assign(comparison.flattened(), False)
-    moved = with_queries(tasks, Moved(comparison.mean_residual(proportions_of(nearly))))
-    second = assign(moved, True)
-    calibration = second.likelihood.calibration
-    assert calibration is not None
-    fit = Fit(
-        before=first.squared,
-        after=residuals(second, calibration).squared,
-        weight=0.5 * calibration.precision * calibration.scatter * comparison.n_query,
+    comparison = Comparison.of(tasks, representation)
+    nearly = assign(comparison.flattened(first), False)
+
+    def explanation(found: Assigned, guess: Tensor) -> Explanation:
+        # Far from the examples all queries look like copies of each other: without most of the
+        # shift they do not.
+        return comparison.explanation(replace(found, distinct=nearly.distinct), guess)
+
+    def moved_back(guess: Tensor) -> Explanation:
+        moved = with_queries(tasks, Moved(guess))
+        return explanation(assign(moved, True), guess)
+
+    nothing = torch.zeros_like(comparison.classes.middle)
+    unmoved = explanation(first, nothing)
+    of_all_classes = moved_back(comparison.between_means(nearly))
+    candidates = (
+        moved_back(explanation(nearly, nothing).residual),
+        moved_back(unmoved.residual),
+        of_all_classes,
+        moved_back(of_all_classes.residual),
     )
-    return comparison.shift(proportions_of(second), fit, shift_prior)
+    best = unmoved
+    for candidate in candidates:
+        best = best.or_better(candidate)
+    return comparison.shift(best, shift_prior)
 
 
-def is_notable(queries: BatchQueries, calibration: Calibration, found: Residuals) -> Tensor:
-    """[t] whether the last answers, whose residuals are ``found``, give a reason to look for a shift."""
+def is_notable(
+    tasks: Tasks,
+    representation: Representation,
+    queries: BatchQueries,
+    calibration: Calibration,
+) -> Tensor:
+    """[t] whether the last answers give a reason to look for a shift; ``queries`` are those of the tasks."""
+    found = residuals(queries, calibration)
     proportions = proportions_of(queries)
     offsets = calibration.offsets / calibration.trust.unsqueeze(-1)
     distance = found.mean - (proportions.unsqueeze(1) @ offsets).squeeze(1)
-    by_chance = _by_chance(proportions, calibration.examples, found.distinct.sum(1))
+    by_chance = _by_chance(proportions, calibration.examples, found.n_query)
     scatter = calibration.scatter.clamp_min(torch.finfo(distance.dtype).tiny)
     ratio = distance.square().sum(-1) / (scatter * by_chance)
-    return (ratio > _NOTABLE_RATIO) | (found.squared > _NOTABLE_RESIDUAL)
+    residual = found.squared / nearness(tasks, representation)
+    return (ratio > _NOTABLE_RATIO) | (residual > _NOTABLE_RESIDUAL)
+
+
+def nearness(tasks: Tasks, representation: Representation) -> Tensor:
+    """[t] the mean ``Representation.nearness`` of the queries."""
+    if tasks.pile is None:
+        return representation.nearness(tasks.query).mean(1)
+    found: Sums = tasks.pile.each(partial(_sum_nearness, representation))[0]
+    return (found.values[0] / tasks.n_query).to(representation.columns)
+
+
+def _sum_nearness(representation: Representation, rows: Tensor, memory: None) -> tuple[Sums, None]:
+    """The work that sums the nearness [1] of rows [1, b, d]."""
+    return Sums((representation.nearness(rows).sum(1, dtype=torch.float64),)), None
 
 
 def proportions_of(queries: BatchQueries) -> Tensor:
@@ -355,28 +498,19 @@ class Residuals:
     """Where queries lie, beside the prototypes of their classes."""
 
     mean: Tensor  # [t, d] of placed queries
-    squared: Tensor  # [t] r: the mean squared distance from the prototype, relative to left-out examples
-    distinct: Tensor  # [t, q] 0 for near-copies of other queries, which have no part in both, else 1
-
-    def __getitem__(self, rows: Tensor | slice) -> Residuals:
-        """Those of some tasks [m]."""
-        return Residuals(
-            mean=self.mean[rows],
-            squared=self.squared[rows],
-            distinct=self.distinct[rows],
-        )
+    squared: Tensor  # [t] the mean squared distance from the prototype, relative to left-out examples
+    n_query: Tensor  # [t] of how many: near-copies of other queries have no part in both
 
 
 def residuals(queries: BatchQueries, calibration: Calibration) -> Residuals:
     """Those of the last assignments, in one pass over the queries."""
     total, squared = queries.each(partial(_sum_residuals, calibration)).values
     like = calibration.scatter
-    distinct: Tensor = queries.distinct
-    number = distinct.sum(1)
+    n_query: Tensor = queries.distinct.sum(1)
     return Residuals(
-        mean=(total / number.unsqueeze(-1)).to(like),
-        squared=(squared / number).to(like),
-        distinct=distinct,
+        mean=(total / n_query.unsqueeze(-1)).to(like),
+        squared=(squared / n_query).to(like),
+        n_query=n_query,
     )
 
 

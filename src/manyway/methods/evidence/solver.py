@@ -40,13 +40,12 @@ from manyway.core import Solution, Sums, Tasks
 from manyway.core.arguments import checks_arguments
 from manyway.errors import InputError
 from manyway.methods.evidence.adapt import (
+    Assigned,
     Moved,
-    Residuals,
     Shift,
     find_shift,
     is_notable,
     replaced,
-    residuals,
     with_queries,
 )
 from manyway.methods.evidence.calibrate import (
@@ -70,7 +69,7 @@ from manyway.methods.evidence.names import (
     log_probability,
     representation_of,
 )
-from manyway.methods.evidence.queries import BatchQueries, InMemory, Part
+from manyway.methods.evidence.queries import InMemory, Part
 from manyway.methods.evidence.rehearse import Rehearsed, rehearse_claims
 from manyway.methods.evidence.schedule import Parameters
 from manyway.methods.evidence.search import search
@@ -273,7 +272,7 @@ def label(
             whole[rows],
             replace(batch, representation=select_rows(batch.representation, rows)),
             learned,
-            some.residual,
+            some.first,
         )
         found = answer(moved, with_objective=with_objective)
         alone = found if len(rows) == len(alone.n_iter) else replaced(alone, rows, found)
@@ -312,14 +311,14 @@ class _Notable:
     """Tasks in which a shift is looked for, after their first answer."""
 
     rows: Tensor  # [m]
-    residual: Residuals  # of the first answer; see ``adapt``
+    first: Assigned  # what the first search says of their queries
 
     def parts(self, most: int) -> Iterator[_Notable]:
         """At most so many of them at a time, and one at least."""
         size = max(1, most)
         for first in range(0, len(self.rows), size):
             some = slice(first, first + size)
-            yield _Notable(rows=self.rows[some], residual=self.residual[some])
+            yield _Notable(rows=self.rows[some], first=self.first[some])
 
 
 def _notable(tasks: Tasks, batch: CalibratedBatch) -> _Notable | None:
@@ -331,14 +330,13 @@ def _notable(tasks: Tasks, batch: CalibratedBatch) -> _Notable | None:
     given = parameters.precision is not None or tasks.class_table is not None
     if parameters.adapt is False or parameters.open_set or batch.one_shot or given:
         return None
-    found = residuals(batch.queries, calibration)
-    chosen = torch.ones_like(found.squared, dtype=torch.bool)
+    chosen = torch.ones(len(tasks), dtype=torch.bool, device=calibration.scatter.device)
     if parameters.adapt == "auto":
-        chosen = is_notable(batch.queries, calibration, found)
+        chosen = is_notable(tasks, batch.representation, batch.queries, calibration)
     rows = chosen.nonzero().squeeze(1)
     if not len(rows):
         return None
-    return _Notable(rows=rows, residual=found[rows])
+    return _Notable(rows=rows, first=Assigned.of(batch.queries)[rows])
 
 
 def _filled(tasks: Tasks, batch: CalibratedBatch) -> Tasks:
@@ -351,25 +349,23 @@ def _filled(tasks: Tasks, batch: CalibratedBatch) -> Tasks:
 
 
 def _find_shift(
-    tasks: Tasks, batch: CalibratedBatch, prepared: Learned | None, residual: Residuals
+    tasks: Tasks, batch: CalibratedBatch, prepared: Learned | None, first: Assigned
 ) -> Shift:
     """The shift of tasks, whose queries as they are make up ``batch``.
 
-    They are whole. ``prepared`` is what was learned from their support before, and ``residual``
-    that of the first answer.
+    They are whole. ``prepared`` is what was learned from their support before, and ``first`` what
+    the first search says of them.
     """
     parameters = batch.parameters
     assert batch.representation is not None
     tasks = distinct(tasks, parameters.constants).tasks
 
-    def assign(changed: Tasks, same_support: bool) -> BatchQueries:
-        assigned = calibrate(changed, parameters, prepared if same_support else None)
-        search(assigned, None)
-        return assigned.queries
+    def assign(changed: Tasks, same_support: bool) -> Assigned:
+        calibrated = calibrate(changed, parameters, prepared if same_support else None)
+        search(calibrated, None)
+        return Assigned.of(calibrated.queries)
 
-    return find_shift(
-        tasks, batch.representation, residual, assign, parameters.constants.improbable
-    )
+    return find_shift(tasks, batch.representation, first, assign, parameters.constants.improbable)
 
 
 def _moved_back(
@@ -377,10 +373,10 @@ def _moved_back(
     whole: Tasks,
     batch: CalibratedBatch,
     prepared: Learned | None,
-    residual: Residuals,
+    first: Assigned,
 ) -> CalibratedBatch:
     """The batch with queries that are moved back by the shift that is found in ``whole`` ones."""
-    shift = _find_shift(whole, batch, prepared, residual)
+    shift = _find_shift(whole, batch, prepared, first)
     moved = calibrate(with_queries(tasks, Moved(shift.vector)), batch.parameters, prepared)
     return replace(moved, shift=shift, learned={**moved.learned, **shift.learned})
 
@@ -447,7 +443,7 @@ def place_once(tasks: Tasks, open_set: bool = False) -> LearnedBatch:
     notable = _notable(tasks, batch)
     if notable is None:
         return learned
-    shift = _find_shift(_filled(tasks, batch), batch, None, notable.residual)
+    shift = _find_shift(_filled(tasks, batch), batch, None, notable.first)
     moved = _placed(with_queries(tasks, Moved(shift.vector)), parameters, proportions)
     return replace(moved, found_shift=shift, rehearsed=learned.rehearsed)
 
