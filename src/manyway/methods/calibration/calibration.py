@@ -105,7 +105,7 @@ class Calibration:
     noise: Tensor
     losses: Tensor  # [t, n] the cross-entropy of left-out samples times their weights
     power: Tensor  # [t] what final probabilities are raised to
-    clumped: Tensor  # [t] ρ of ``manyway.methods.evidence.judge``; 0 where it is not measured
+    clumped: Tensor  # [t] κ of ``manyway.methods.evidence.judge``; 0 where it is not measured
     trust: Tensor  # [t, k] s, by which prototypes are shorter than the means of their samples
     # [t] g₀: how far from the middle class means are expected, in lengths of their prototypes
     reach: Tensor
@@ -166,14 +166,6 @@ class Calibration:
         precision = self.precision.unsqueeze(-1)
         weights = (precision.unsqueeze(-1) * self.offsets).mT.contiguous()
         return weights, -0.5 * precision * self.squares
-
-    def of_tasks(self, which: slice) -> Calibration:
-        """That of some tasks, whose features are placed already."""
-        return replace(
-            self,
-            metric=None,
-            **{name: getattr(self, name)[which] for name in _tensors()},
-        )
 
     def with_rows(self, which: Tensor, others: Calibration) -> Calibration:
         """With the calibrations ``others`` of some tasks [m] in the place of these."""

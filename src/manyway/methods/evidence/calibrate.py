@@ -33,7 +33,7 @@ from manyway.methods.evidence.adapt import Shift
 from manyway.methods.evidence.blocks import InBlocks
 from manyway.methods.evidence.copies import KeptExamples, distinct
 from manyway.methods.evidence.likelihood import Distances, query_weights
-from manyway.methods.evidence.missing import Completing, WithGaps
+from manyway.methods.evidence.missing import PlacingWithGaps, WithGaps
 from manyway.methods.evidence.names import ScaledTasks, representation_of, scale_tasks
 from manyway.methods.evidence.neighbourhood import clumping
 from manyway.methods.evidence.queries import BatchQueries, InMemory
@@ -161,9 +161,9 @@ class Learned:
         return WithGaps(self.calibration) if self.gaps else Distances(self.calibration)
 
     @property
-    def completing(self) -> Completing:
+    def placing_with_gaps(self) -> PlacingWithGaps:
         """What places queries with gaps."""
-        return Completing(scaling=self.scaling, calibration=self.calibration)
+        return PlacingWithGaps(scaling=self.scaling, calibration=self.calibration)
 
     @property
     def doubts(self) -> ExampleDoubts:
@@ -193,13 +193,13 @@ class Learned:
         if tasks.pile is not None:
             return None
         if self.gaps:
-            return self.completing(tasks.query)
+            return self.placing_with_gaps(tasks.query)
         return self.calibration.place(self.scaling(tasks.query))
 
     def placed_pile(self, pile: Pile) -> Pile:
         """The pile whose rows are scaled and placed when they are read."""
         if self.gaps:
-            return pile.then(self.completing)
+            return pile.then(self.placing_with_gaps)
         return pile.then(self.scaling).then(self.calibration.placing())
 
     def prototypes(self, tasks: Tasks, queries: InMemory) -> Tensor:
@@ -220,7 +220,7 @@ class Learned:
         counts = count_labels(known.support_labels, known.n_classes, weights)
         if self.gaps:
             given = (~tasks.query.isnan()).to(sums)
-            totals = sums + taken.mT @ (self.completing.scaled(tasks.query) * given)
+            totals = sums + taken.mT @ (self.placing_with_gaps.scaled(tasks.query) * given)
             return totals / (counts.unsqueeze(-1) + taken.mT @ given)
         totals = sums + taken.mT @ self.scaling(tasks.query)
         return totals / (counts + taken.sum(1)).unsqueeze(-1)
@@ -256,7 +256,7 @@ class LearnedBatch(Learned):
         if self.query is None:
             return later
         query = self.query[:, rows]
-        return replace(later, placed=later.completing(query), query=query)
+        return replace(later, placed=later.placing_with_gaps(query), query=query)
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)

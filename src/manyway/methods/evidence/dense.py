@@ -28,7 +28,8 @@ _PIECE = 2**19
 # changes answers.
 _MATTERS = 1e-5
 
-Assigned = Callable[[Tensor, Tensor], Tensor]  # log-likelihoods and assignments -> new assignments
+# From log-likelihoods and assignments [t, b, k] of some queries to their new assignments.
+Assign = Callable[[Tensor, Tensor], Tensor]
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -136,8 +137,8 @@ class Dense:
         )
 
     def begin(self, sharpness: float) -> Presence:
-        assigned = self._assign(lambda likelihood, u: (likelihood * sharpness).softmax(-1))
-        return assigned.update.presence
+        first = self._assign(lambda likelihood, u: (likelihood * sharpness).softmax(-1))
+        return first.update.presence
 
     def update(
         self,
@@ -152,20 +153,20 @@ class Dense:
         """
         likely = self.likely
         if likely is not None and likely.left and likely.alpha == float(slopes.alpha):
-            later, found = likely.updated(slopes, sharpness)
-            if float(found.moved) >= tol:
+            later, update = likely.updated(slopes, sharpness)
+            if float(update.moved) >= tol:
                 self.likely = later
-                return found
+                return update
         self._write_likely()
 
-        def assigned(log_likelihood: Tensor, u: Tensor) -> Tensor:
+        def assign(log_likelihood: Tensor, u: Tensor) -> Tensor:
             scores = log_likelihood if sharpness == 1 else log_likelihood * sharpness
             return slopes.add_to(scores, remainders(u)).softmax(-1)
 
-        found_all = self._assign(assigned, tol, bool(ahead))
-        if len(found_all.places):
-            self.likely = self._likely(found_all, slopes, sharpness, len(ahead))
-        return found_all.update
+        of_all = self._assign(assign, tol, bool(ahead))
+        if len(of_all.places):
+            self.likely = self._likely(of_all, slopes, sharpness, len(ahead))
+        return of_all.update
 
     def _likely(
         self,
@@ -234,10 +235,8 @@ class Dense:
         entropy = -(self.counted * torch.xlogy(share, share)).sum((1, 2))
         return torch.stack([fit, entropy])
 
-    def _assign(self, assigned: Assigned, tol: float = 0.0, keep: bool = False) -> _Assignment:
-        """Take over the assignments that ``assigned`` makes for some queries.
-
-        It makes them of their likelihoods and assignments.
+    def _assign(self, assign: Assign, tol: float = 0.0, keep: bool = False) -> _Assignment:
+        """Take over the assignments that ``assign`` makes.
 
         Large arrays are gone through in pieces of few queries, which stay in the cache of a core.
         With ``keep``, the places of the assignments of one large task that matter, and what they
@@ -253,7 +252,7 @@ class Dense:
         def work(first: int) -> _Assignment:
             rows = slice(first, first + step)
             before = self.u[:, rows]
-            u = assigned(self.log_likelihood[:, rows], before)
+            u = assign(self.log_likelihood[:, rows], before)
             if weighted:
                 u.mul_(self.counted[:, rows])
             masses = u.sum(1)

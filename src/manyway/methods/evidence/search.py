@@ -65,8 +65,8 @@ def search(
     distinct = distinct_queries(queries, batch.one_shot)
     weighted = unknown is not None or distinct is not None
     if weighted:
-        judge = None if unknown is None else unknown.unknown
-        queries.weigh(judge, distinct)
+        of_unknown = None if unknown is None else unknown.unknown
+        queries.weigh(of_unknown, distinct)
     prior = batch.parameters.prior(
         queries.n_query,
         queries.likelihood.counts,
