@@ -153,7 +153,8 @@ def test_the_probability_rises_with_the_excess_and_with_the_proportion():
     calibration = calibrate(tasks, Schedule())
     squares = torch.linspace(-20, 200, 50, dtype=torch.float64)[None]
     group = NearGroup(squares=squares, sizes=torch.full_like(squares, 6), counts=torch.full_like(squares, 4))
-    assert (Scales.of(calibration, _between_neighbours(calibration), Schedule()).log_ratio(group).diff() >= -1e-12).all()
+    scales = Scales.of(calibration, _between_neighbours(calibration), Schedule())
+    assert (scales.log_ratio(group).diff() >= -1e-12).all()
 
     def unknown(n):
         return integrated(torch.tensor([[2.0] * n + [-3.0] * (10 - n)]))
