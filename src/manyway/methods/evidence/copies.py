@@ -102,9 +102,10 @@ def _compare(compared: _Compared, part: Part) -> Joined:
     numbers = torch.arange(placed.shape[1], device=placed.device) + part.first
     copies = []
     n_near = []
-    for rows, which in zip(
-        placed.split(_MOST_COMPARED, 1), numbers.split(_MOST_COMPARED), strict=True
-    ):
+    some = zip(
+        torch.split(placed, _MOST_COMPARED, 1), torch.split(numbers, _MOST_COMPARED), strict=True
+    )
+    for rows, which in some:
         near = compared.near(rows)
         copies.append((near & compared.comes_first(rows, which)).any(-1))
         n_near.append(near.sum(-1))
