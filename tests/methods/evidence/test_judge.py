@@ -13,7 +13,14 @@ from sklearn.datasets import load_wine
 from manyway import Evidence, Tasks, TaskSpec, sample_tasks, solve
 from manyway.errors import InputError
 from manyway.methods.calibration.calibration import calibrate, calibrate_and_place
-from manyway.methods.evidence.judge import NearGroup, Scales, _between_neighbours, _integrate, _Tests
+from manyway.methods.evidence.judge import (
+    NearGroup,
+    Scales,
+    _between_neighbours,
+    _integrate,
+    _Tests,
+    _with_guessed_scatter,
+)
 from manyway.methods.evidence.neighbourhood import Neighbourhoods
 from manyway.methods.evidence.schedule import Schedule
 from manyway.sampling.embedded import load_glyphs
@@ -410,3 +417,15 @@ def test_no_rounding_makes_a_query_more_than_certainly_unknown():
     )
     assert float(found.probabilities.min()) >= 0
     assert bool(torch.isfinite(found.presence).all())
+
+
+def test_with_one_example_per_class_the_scatter_is_a_part_of_the_distance_of_neighbours():
+    tasks, _ = problem(shots=1)
+    calibration = calibrate(tasks, Schedule())
+    between = _between_neighbours(calibration)
+    found = _with_guessed_scatter(calibration, between, Schedule(one_shot_within=0.8))
+    torch.testing.assert_close(2 * found.scatter, 0.8 * between)
+    assert (found.scatter != calibration.scatter).all()
+    torch.testing.assert_close(found.noise / found.scatter, calibration.noise / calibration.scatter)
+    lengths = calibration.offsets.square().sum(-1)
+    torch.testing.assert_close(found.squares, lengths - found.scatter.unsqueeze(-1))
