@@ -8,7 +8,9 @@ from torch import Tensor
 
 from manyway import Evidence, Tasks, solve
 from manyway.core import Solution
-from manyway.methods.evidence.adapt import Fit, Shift, contrast
+from manyway.methods.calibration import learn_representation
+from manyway.methods.evidence.adapt import Comparison, Fit, Shift, contrast
+from manyway.methods.evidence.schedule import Schedule
 
 N_CLASSES, N_FEATURES, N_QUERY = 20, 48, 60
 
@@ -176,6 +178,20 @@ def test_queries_that_tell_classes_apart_less_lower_the_claims():
     assert claimed < float(alone.probabilities.amax(-1).mean())
     assert abs(claimed - right(found, truth)) < 0.2
     assert float(found.learned["contrast"]) == pytest.approx(0.4, abs=0.15)
+
+
+def test_the_odds_of_a_shift_are_those_of_its_best_variance():
+    """The formula of the module, for F above 1; the rest says what is known before."""
+    tasks, _ = batch(3)
+    representation = learn_representation(tasks, Schedule())
+    distinct = torch.ones(len(tasks), tasks.n_query, dtype=tasks.dtype)
+    comparison = Comparison.of(tasks, representation, distinct)
+    n = comparison.columns.double()
+    for ratio in (1.2, 1.6, 2.5):
+        log_odds = np.log(0.1 / 0.9) + (1 - 1 / n).log() + 0.5 * n * (ratio - 1 - np.log(ratio))
+        found = comparison._probability(torch.full_like(comparison.columns, ratio), 0.1)
+        torch.testing.assert_close(found.double(), log_odds.sigmoid(), rtol=1e-4, atol=1e-6)
+    assert (comparison._probability(torch.full_like(comparison.columns, 0.9), 0.1) == 0).all()
 
 
 def test_contrast_is_the_slope_of_group_means_over_prototypes():
