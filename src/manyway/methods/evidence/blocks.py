@@ -40,7 +40,7 @@ from manyway.methods.evidence.likelihood import (
     Updated,
     known_classes,
 )
-from manyway.methods.evidence.loop import Outcome, Update, anneal, resume
+from manyway.methods.evidence.loop import Outcome, Update, anneal_and_iterate, resume
 from manyway.methods.evidence.prior import (
     Concentrations,
     Presence,
@@ -432,7 +432,7 @@ class _State(NamedTuple):
 class InBlocks(BatchQueries):
     """The queries of one task, read in blocks.
 
-    It is also what the search updates (``loop.Queries``).
+    It is also what the search updates (``loop.SearchState``).
 
     The state is that of all classes, and what the blocks remember. ``before`` is what they
     remembered before the last update: the last assignments can be computed again from it, by every
@@ -519,7 +519,7 @@ class InBlocks(BatchQueries):
         self._change(replace(self.all_classes, weighted=True))
 
     def search(self, prior: Concentrations, *, with_terms: bool = False) -> Outcome:
-        return anneal(self, prior, self.parameters).outcome
+        return anneal_and_iterate(self, prior, self.parameters).outcome
 
     def fix(self, which: Tensor, prior: Concentrations) -> Outcome:
         self._change(replace(self.all_classes, any_known=True))

@@ -1,4 +1,4 @@
-"""Likelihoods and assignments in memory, as the search loop updates them (``loop.Queries``)."""
+"""Likelihoods and assignments in memory, as the search loop updates them (``loop.SearchState``)."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from torch import Tensor
 
 from manyway.core.kernels import fused
 from manyway.core.parallel import LARGE, side_by_side
-from manyway.methods.evidence.loop import Found, Outcome, Update, anneal
+from manyway.methods.evidence.loop import Ended, Outcome, Update, anneal_and_iterate
 from manyway.methods.evidence.prior import (
     Concentrations,
     Presence,
@@ -276,8 +276,8 @@ class Dense:
         return _Assignment.joined(list(side_by_side(work, range(0, n_query, step))))
 
 
-def fused_search(queries: Dense, prior: Concentrations, parameters: Parameters) -> Found[Dense]:
-    """The same as ``anneal``, by the compiled kernel where there is one for these tensors.
+def fused_search(queries: Dense, prior: Concentrations, parameters: Parameters) -> Ended[Dense]:
+    """``anneal_and_iterate``, by the compiled kernel where there is one for these tensors.
 
     The kernel needs float32 on a GPU, queries that count one each, and a task that fits into one
     program. Tasks with queries that count less are searched once more, by the loop.
@@ -286,23 +286,23 @@ def fused_search(queries: Dense, prior: Concentrations, parameters: Parameters) 
     n_tasks, n_query, n_classes = log_likelihood.shape
     single = log_likelihood.dtype == torch.float32
     if not fused(log_likelihood) or not single:
-        return anneal(queries, prior, parameters)
+        return anneal_and_iterate(queries, prior, parameters)
     from manyway.methods.evidence import kernel
 
     weighted = _weighted_tasks(queries, prior)
     fits = n_classes <= kernel.MAX_CLASSES and n_query * n_classes <= kernel.MAX_PAIRS
     if not fits or len(weighted) == n_tasks:
-        return anneal(queries, prior, parameters)
+        return anneal_and_iterate(queries, prior, parameters)
     found = kernel.search(log_likelihood, prior.values, prior.normaliser, parameters)
     queries = replace(queries, u=found.assignments)
     n_iter = found.n_iter
     converged = found.converged
     if len(weighted):
-        again = anneal(queries.select(weighted), prior, parameters)
+        again = anneal_and_iterate(queries.select(weighted), prior, parameters)
         queries.replace(weighted, again.queries)
         n_iter = n_iter.index_copy(0, weighted, again.outcome.n_iter.to(n_iter))
         converged = converged.index_copy(0, weighted, again.outcome.converged.to(converged))
-    return Found(queries=queries, outcome=Outcome(n_iter=n_iter, converged=converged))
+    return Ended(queries=queries, outcome=Outcome(n_iter=n_iter, converged=converged))
 
 
 def _weighted_tasks(queries: Dense, prior: Concentrations) -> Tensor:

@@ -26,7 +26,7 @@ from torch import Tensor
 from manyway.core import Answered, Joined, Reading, Tasks
 from manyway.methods.evidence.dense import Dense, fused_search
 from manyway.methods.evidence.likelihood import Likelihood, Updated, known_classes
-from manyway.methods.evidence.loop import Outcome, anneal, resume
+from manyway.methods.evidence.loop import Outcome, anneal_and_iterate, resume
 from manyway.methods.evidence.prior import Concentrations, Presence, Slopes, remainders
 from manyway.methods.evidence.schedule import Parameters
 
@@ -282,7 +282,7 @@ class InMemory(BatchQueries):
     def search(self, prior: Concentrations, *, with_terms: bool = False) -> Outcome:
         queries = Dense.of(self.part.log_likelihood, self.counted)
         if with_terms:
-            found = anneal(queries, prior, self.parameters, with_terms=True)
+            found = anneal_and_iterate(queries, prior, self.parameters, with_terms=True)
         else:
             found = fused_search(queries, prior, self.parameters)
         self._take(found.queries.u)
