@@ -194,6 +194,14 @@ def test_other_scales_take_gaps(scale):
     assert bool(torch.isfinite(found.probabilities).all())
 
 
+def test_items_without_examples_must_be_whole():
+    names = np.eye(3)[None]
+    items = np.array([[[0.9, np.nan, 0.1], [0.1, 0.9, 0.2]]])
+    tasks = Tasks.from_arrays(np.empty((1, 0, 3)), np.empty((1, 0), dtype=int), items, class_features=names)
+    with pytest.raises(InputError, match="without examples every row must be whole"):
+        solve("evidence", tasks)
+
+
 @pytest.mark.parametrize("method", [name for name, one in METHODS.items() if not one.takes_gaps])
 def test_other_methods_say_that_they_need_whole_rows(method):
     with pytest.raises(InputError, match=r"needs a number in every cell.*use evidence"):

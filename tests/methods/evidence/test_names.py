@@ -171,6 +171,15 @@ def test_a_class_with_a_name_alone_has_a_prototype_of_twice_the_worth():
     torch.testing.assert_close(found.offsets[0], expected)
 
 
+def test_names_serve_all_tasks():
+    support, labels, query, names, _ = problem(2, n_tasks=3)
+    together = solve("evidence", Tasks.from_arrays(support, labels, query, class_features=names[:1]))
+    for t in range(3):
+        own = (support[t : t + 1], labels[t : t + 1], query[t : t + 1])
+        alone = solve("evidence", Tasks.from_arrays(*own, class_features=names[:1]))
+        torch.testing.assert_close(together.probabilities[t], alone.probabilities[0])
+
+
 def test_queries_are_as_probable_as_a_mixture_of_the_classes():
     likelihood = torch.tensor([[[0.2, 0.5, 0.1], [0.4, 0.1, 0.3]]], dtype=torch.float64)
     proportions = torch.tensor([[0.7, 0.3, 0.0]], dtype=torch.float64)

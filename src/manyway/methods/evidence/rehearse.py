@@ -290,7 +290,6 @@ def _evenly_spaced(places: Tensor, number: int | Tensor, most: int) -> Tensor:
     >>> _evenly_spaced(torch.arange(5), 5, 2).tolist()
     [True, False, False, True, False]
     """
-    number = torch.as_tensor(number, device=places.device)
 
     def kept_before(place: Tensor) -> Tensor:
         return (place * most).div(number, rounding_mode="floor")
