@@ -75,7 +75,7 @@ def test_held_out_examples_are_not_among_the_support_and_every_class_keeps_one()
     ("n_of_class", "n_batches", "n_held"),
     [(4, 6, 1), (11, 6, 2), (15, 6, 3), (20, 4, 4)],
 )
-def test_a_fifth_of_the_examples_of_every_third_class_is_held_out_about_sixty_four_in_all(n_of_class, n_batches, n_held):
+def test_a_fifth_of_the_examples_of_every_third_class_is_held_out_until_there_are_64(n_of_class, n_batches, n_held):
     batches = []
 
     def label(tasks, _):

@@ -130,8 +130,6 @@ def scale_tasks(
     """
     items = replace(tasks, class_table=None)
     vectors = tasks.class_features
-    if vectors is not None:
-        vectors = vectors.expand(tasks.n_tasks, -1, -1)
     if parameters.scale == "auto" and (vectors is None or tasks.n_support):
         representation = learn_representation(items, parameters.constants)
         scaled = ScaledTasks(tasks=represented(items, representation), scaling=representation)
