@@ -165,6 +165,9 @@ def test_the_number_of_module_constants_that_change_an_answer_is_known():
     total = sum(numbers(module)[name] for module, names in CHANGE_ANSWERS.items() for name in names)
     assert total == 19
     assert total + n_numbers() <= 50
+    page = (Path(__file__).parents[2] / "docs" / "evidence.md").read_text(encoding="utf8")
+    assert f"{total + n_numbers()} numbers change an answer" in page
+    assert f"{n_numbers()} are fields of `manyway.methods.evidence.schedule.Schedule`" in page
 
 
 @pytest.mark.parametrize(

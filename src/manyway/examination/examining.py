@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from math import ceil, floor, isnan
 from typing import Any
 
@@ -100,58 +101,145 @@ def examine(
     >>> found.suspects[0].row, found.suspects[0].looks_like
     (3, 'ant')
     """
-    features = as_features(X, "X", gaps=True).cpu()
-    if features.ndim != 2:
-        raise InputError(
-            f"X has the shape {tuple(features.shape)}; give one row of features per example."
-        )
-    labels, classes = _numbered(y, len(features))
-    called = _names(names, len(features))
-    pile = None if items is None else _item_rows(items, features.shape[1])
+    examples = _Examples.of(X, y, names)
+    pile = None if items is None else _item_rows(items, len(examples.usable))
     n_items = _batch_size(n_items, pile)
-    possible = min(len(classes), n_items)
-    wanted = [number for number in dict.fromkeys(n_present) if 2 <= number <= possible]
-    counts = torch.bincount(labels)
-    usable = _usable_columns(features)
-    given = Tasks.from_support(features[None, :, usable], labels[None]).support[0]
-    # The rehearsals label with the gaps, as the method does; distances need whole examples.
-    whole = _filled(given)
-    represented = represent(whole, labels)
     copies = _near_copies(
-        represented, labels, ~given.isnan().any(1), called=called, classes=classes
+        examples.represented,
+        examples.labels,
+        ~examples.given.isnan().any(1),
+        called=examples.called,
+        classes=examples.classes,
     )
-    if int(counts.max()) == 1:
-        return _without_answers(labels, classes, called, copies)
-    answers = leave_out(represented, labels)
-    n_examples = max(2, int(counts[counts > 1].double().median()))
-    points = [(n_examples - 1, Beaten.of(answers, labels))]
+    if int(examples.counts.max()) == 1:
+        return _without_answers(examples.labels, examples.classes, examples.called, copies)
+    possible = min(len(examples.classes), n_items)
+    wanted = [number for number in dict.fromkeys(n_present) if 2 <= number <= possible]
+    answers = leave_out(examples.represented, examples.labels)
+    forecasts = _forecasts(examples, answers, wanted=wanted, n_items=n_items, seed=seed)
+    shift = None
+    if pile is not None:
+        shift = _shift(examples.given, examples.labels, answers, pile[:, examples.usable])
+    return _examination(examples, answers, forecasts, copies=copies, shift=shift)
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class _Examples:
+    """Examples with their labels, and their features as each step needs them."""
+
+    labels: Tensor  # [n] numbers of classes
+    classes: tuple[str, ...]  # [k] their names
+    called: tuple[str, ...]  # [n] what the examples are called
+    usable: Tensor  # [d] whether a column can be used
+    given: Tensor  # [n, c] usable columns, perhaps with gaps: rehearsals label as the method does
+    whole: Tensor  # [n, c] without gaps
+    represented: Tensor  # [n, c] in which distances are measured
+    counts: Tensor  # [k] examples per class
+
+    @staticmethod
+    def of(X: Any, y: Any, names: Sequence[str] | None) -> _Examples:
+        """From what the user gave; see ``examine``."""
+        features = as_features(X, "X", gaps=True).cpu()
+        if features.ndim != 2:
+            shape = f"X has the shape {tuple(features.shape)}"
+            raise InputError(f"{shape}; give one row of features per example.")
+        labels, classes = _numbered(y, len(features))
+        usable = _usable_columns(features)
+        given = Tasks.from_support(features[None, :, usable], labels[None]).support[0]
+        whole = _filled(given)
+        return _Examples(
+            labels=labels,
+            classes=classes,
+            called=_names(names, len(features)),
+            usable=usable,
+            given=given,
+            whole=whole,
+            represented=represent(whole, labels),
+            counts=torch.bincount(labels),
+        )
+
+    @property
+    def n_per_class(self) -> int:
+        """The usual number of examples of a class that has two."""
+        return max(2, int(self.counts[self.counts > 1].double().median()))
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class _Forecasts:
+    """What can be expected of batches."""
+
+    batches: tuple[BatchForecast, ...]
+    points: Sequence[tuple[int, Beaten]]  # left-out answers, by the number of examples per class
+    trial: Rehearsed
+    n_items: int  # in a batch
+
+
+def _forecasts(
+    examples: _Examples,
+    answers: LeftOutAnswers,
+    *,
+    wanted: Sequence[int],
+    n_items: int,
+    seed: int,
+) -> _Forecasts:
+    """Of batches of ``n_items`` items, of each of the ``wanted`` numbers of classes."""
+    n_examples = examples.n_per_class
+    points = [(n_examples - 1, Beaten.of(answers, examples.labels))]
     if wanted and n_examples > 2:
-        points = [*fewer_examples(whole, labels, n_examples - 1, seed), *points]
-    trial = rehearsed(given, labels, points, n_present=wanted, n_examples=n_examples, seed=seed)
-    odds = suspicion(answers, labels)
-    suspects = _suspects(odds, answers, labels, called, classes)
+        fewer = fewer_examples(examples.whole, examples.labels, n_examples - 1, seed)
+        points = [*fewer, *points]
+    trial = rehearsed(
+        examples.given,
+        examples.labels,
+        points,
+        n_present=wanted,
+        n_examples=n_examples,
+        seed=seed,
+    )
     batches = [
         _forecast(points, trial, n_present=number, n_items=n_items, n_examples=n_examples)
         for number in wanted
     ]
+    return _Forecasts(batches=tuple(batches), points=points, trial=trial, n_items=n_items)
+
+
+def _examination(
+    examples: _Examples,
+    answers: LeftOutAnswers,
+    forecasts: _Forecasts,
+    *,
+    copies: tuple[NearCopies, ...],
+    shift: ShiftEstimate | None,
+) -> Examination:
+    """All that is known, in the names of the user."""
+    labels = examples.labels
+    classes = examples.classes
+    log_odds = suspicion(answers, labels)
+    suspects = _suspects(log_odds, answers, labels, examples.called, classes)
+    trial = forecasts.trial
     return Examination(
         n_examples=len(labels),
         n_classes=len(classes),
-        examples_per_class=_range_of(counts),
-        batches=tuple(batches),
+        examples_per_class=_range_of(examples.counts),
+        batches=forecasts.batches,
         classes=_class_forecasts(
-            answers, labels, classes=classes, suspects=suspects, points=points, n_items=n_items
+            answers,
+            labels,
+            classes=classes,
+            suspects=suspects,
+            points=forecasts.points,
+            n_items=forecasts.n_items,
         ),
         suspects=suspects,
-        log_odds=tuple(None if isnan(one) else one for one in odds.tolist()),
+        log_odds=tuple(None if isnan(odds) else odds for odds in log_odds.tolist()),
         looks_like=tuple(classes[k] for k in answers.log_probabilities.argmax(1).tolist()),
         copies=copies,
         wrong_labels=answers.error_rate,
         rehearsal=Rehearsal(
             n_batches=trial.n_batches, n_items=trial.n_items, n_right=trial.n_right
         ),
-        shift=None if pile is None else _shift(given, labels, answers, pile[:, usable]),
-        names=called,
+        shift=shift,
+        names=examples.called,
         labels=tuple(classes[k] for k in labels.tolist()),
     )
 

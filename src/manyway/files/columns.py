@@ -1,5 +1,7 @@
 """Which column of a table is what: features, label, item name or text. The others are carried along."""
 
+from __future__ import annotations
+
 import re
 import unicodedata
 from collections import Counter
@@ -419,6 +421,28 @@ def _are_numbered(name: str, cells: Sequence[Any]) -> bool:
 
 def read_columns(path: Path, options: Options, *, with_labels: bool = True) -> Contents:
     """Read a table of features, with item names and further columns, of which one may be the labels."""
+    table = _table(path, options)
+    uses = _Uses.of(path, table, options, with_labels=with_labels)
+    table.gaps = options.skip_bad or options.gaps
+    features = table.features(uses.features)
+    notes: list[str] = []
+    if table.named and features.shape[1] == len(uses.features):
+        notes += remarks_on_codes(path.name, features, uses.names_of_features)
+    if table.named and with_labels and features.shape[1] == len(uses.features) > 1:
+        left_out, remarks = odd_features(path.name, features, uses.names_of_features, options)
+        features = np.delete(features, left_out, axis=1) if left_out else features
+        uses = uses.without(left_out)
+        notes += remarks
+    if table.named and options.labelled is not False:  # the rows with a label have said it for all
+        notes = uses.roles(options).line(path.name) + notes
+    contents = _contents(path, features, uses, options, notes)
+    if options.skip_bad:
+        return _without_gaps(path, contents)
+    return _told_of_gaps(path, contents) if options.gaps else contents
+
+
+def _table(path: Path, options: Options) -> Table:
+    """The table, opened, perhaps beside another one."""
     is_header = _header_by(options)
     other = options.beside
     if other is not None and options.like is not None and (not other.delimiter or is_header(other.names)):
@@ -431,52 +455,77 @@ def read_columns(path: Path, options: Options, *, with_labels: bool = True) -> C
         other.gaps = options.skip_bad or options.gaps
     if table.is_empty:
         raise InputError(f"{path} has no data row; the first line names the columns, the others are items.")
-    chosen = list(range(len(table.names)))
-    label = None
-    item = Found()
-    notes: list[str] = []
-    if table.named:
-        chosen, label, item = _assign(path, table, _with_lists(options, table.names))
-        label = label if with_labels else None
-    table.gaps = options.skip_bad or options.gaps
-    features = table.features(chosen)
-    if table.named and features.shape[1] == len(chosen):
-        notes += remarks_on_codes(path.name, features, [table.names[at] for at in chosen])
-    if table.named and with_labels and features.shape[1] == len(chosen) > 1:
-        called = [table.names[at] for at in chosen]
-        left_out, remarks = odd_features(path.name, features, called, options)
-        features = np.delete(features, left_out, axis=1) if left_out else features
-        chosen = [at for i, at in enumerate(chosen) if i not in left_out]
-        notes += remarks
-    used = {*chosen, label, item.at}
-    others = [at for at in range(len(table.names)) if at not in used]
-    if table.named and options.labelled is not False:  # the rows with a label have said it for all
-        named = _item_of_others(table, chosen, label, options) if options.labelled else item
-        notes = _roles(table, chosen, label, named, options).line(path.name) + notes
-    labels, items, *carried = table.values([label, item.at, *others])
-    if item.at is None and options.labelled is not None:  # their number among the items would lead nowhere
+    return table
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Uses:
+    """What the columns of a table are used for, by their numbers."""
+
+    table: Table
+    features: list[int]
+    label: int | None
+    item: Found
+
+    @staticmethod
+    def of(path: Path, table: Table, options: Options, *, with_labels: bool) -> _Uses:
+        """As the names of the columns, their cells and the user say; without names all are features."""
+        if not table.named:
+            return _Uses(table=table, features=list(range(len(table.names))), label=None, item=Found())
+        features, label, item = _assign(path, table, _with_lists(options, table.names))
+        return _Uses(table=table, features=features, label=label if with_labels else None, item=item)
+
+    @property
+    def names_of_features(self) -> list[str]:
+        return [self.table.names[at] for at in self.features]
+
+    @property
+    def others(self) -> list[int]:
+        """The columns that nothing is done with but to carry them along."""
+        used = {*self.features, self.label, self.item.at}
+        return [at for at in range(len(self.table.names)) if at not in used]
+
+    def without(self, left_out: Sequence[int]) -> _Uses:
+        """The same without some of the features, by their places among these."""
+        return replace(self, features=[at for i, at in enumerate(self.features) if i not in left_out])
+
+    def roles(self, options: Options) -> Roles:
+        """See ``_roles``."""
+        item = self.item
+        if options.labelled:
+            item = _item_of_others(self.table, self.features, self.label, options)
+        return _roles(self.table, self.features, self.label, item, options)
+
+    def feature_names(self, n_features: int, options: Options) -> tuple[str, ...]:
+        """The names of so many features: a column may hold lists of numbers."""
+        names = tuple(self.names_of_features)
+        if len(names) == 1 and self.table.holds_lists(self.features[0]):
+            return tuple(f"{names[0]}[{i}]" for i in range(n_features))
+        if options.like is not None:  # as the examples spell them
+            return tuple(options.like)
+        return names
+
+
+def _contents(path: Path, features: np.ndarray, uses: _Uses, options: Options, notes: Sequence[str]) -> Contents:
+    """What the table holds, with its features [n, d]."""
+    table = uses.table
+    others = uses.others
+    labels, items, *carried = table.values([uses.label, uses.item.at, *others])
+    if uses.item.at is None and options.labelled is not None:  # their number among the items would lead nowhere
         items = [*map(table.place, range(len(features)))]
-    names = tuple(table.names[at] for at in chosen)
-    if len(names) == 1 and table.holds_lists(chosen[0]):
-        names = tuple(f"{names[0]}[{i}]" for i in range(features.shape[1]))
-    elif options.like is not None:  # as the examples spell them
-        names = tuple(options.like)
     origin = TableOrigin.of(table, path, len(features), options.sheet)
-    contents = Contents(
+    return Contents(
         features,
         labels,
         items=items,
         meta={"source": path.name},
-        columns=names if table.named else None,
+        columns=uses.feature_names(features.shape[1], options) if table.named else None,
         carried={table.names[at]: cells for at, cells in zip(others, carried, strict=True)},
         header=tuple(table.names) if table.named else (),
         notes=(*notes, *table.notes),
         place=table.place,
-        origin=origin.without_embedding([table.names[at] for at in chosen], features.shape[1]),
+        origin=origin.without_embedding(uses.names_of_features, features.shape[1]),
     )
-    if options.skip_bad:
-        return _without_gaps(path, contents)
-    return _told_of_gaps(path, contents) if options.gaps else contents
 
 
 def _item_of_others(table: Table, features: Sequence[int], label: int | None, options: Options) -> Found:

@@ -1,5 +1,7 @@
 """Label all items of a batch jointly and write a table: what ``manyway label`` does."""
 
+from __future__ import annotations
+
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -309,20 +311,16 @@ def write_labels(
     if batch.tasks.several:
         min_confidence = min_confidence or _LIKELY
         top = max(1, int((solution.probabilities >= min_confidence).sum(-1).amax()))
-    best = solution.top(top)
-    values, places, *unknown = (one[0] for one in best.best.values)
-    if not bool(torch.isfinite(values).all()):
-        hint = "look for constant columns and for values that are extremely large or small"
-        raise InputError(f"No probabilities were found for these features; {hint}. Nothing was written.")
+    best = _Best.of(solution, top)
     at_levels = None
     if at_least is not None:
         at_levels = _at_levels(solution, batch.classes, batch.levels, at_least)
     counts = _Counts(batch, min_confidence)
-    rows = _told(counts.rows(values, places, unknown, at_levels), each)
+    rows = _told(counts.rows(best.values, best.places, best.unknown, at_levels), each)
     if form == TABLE:
         columns = AnswerColumns(
-            top=1 if batch.tasks.several else values.shape[1],
-            open_set=bool(unknown),
+            top=1 if batch.tasks.several else best.values.shape[1],
+            open_set=bool(best.unknown),
             at_levels=at_levels is not None,
             described=batch.described,
         )
@@ -333,15 +331,33 @@ def write_labels(
         skipped = 0
     if target.is_elsewhere:
         notes.append(f"{target.wanted.name} was made or changed by somebody else meanwhile, and is kept")
-    found = counts.summary(solution, best.total[0], unknown)
     return replace(
-        found,
+        counts.summary(solution, best.total, best.unknown),
         least=min_confidence,
         skipped=skipped,
         output=target.path,
         levels=Counter(answer.level for answer in at_levels or ()),
         notes=tuple(notes),
     )
+
+
+class _Best(NamedTuple):
+    """The most probable classes of each item."""
+
+    values: Tensor  # [q, n] their probabilities
+    places: Tensor  # [q, n] which they are
+    unknown: Sequence[Tensor]  # [q] where items may be unknown: the probability of that, and the group
+    total: Tensor  # [k] the sum of the probabilities of all items
+
+    @staticmethod
+    def of(solution: Solution, top: int) -> _Best:
+        """The ``top`` most probable ones."""
+        best = solution.top(top)
+        values, places, *unknown = (rows[0] for rows in best.best.values)
+        if not bool(torch.isfinite(values).all()):
+            hint = "look for constant columns and for values that are extremely large or small"
+            raise InputError(f"No probabilities were found for these features; {hint}. Nothing was written.")
+        return _Best(values, places, unknown, best.total[0])
 
 
 def _told(rows: Iterable[Row], each: Callable[[Row], None] | None) -> Iterator[Row]:

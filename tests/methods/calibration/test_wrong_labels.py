@@ -9,7 +9,7 @@ import torch
 
 from manyway import Tasks, TaskSpec, sample_tasks, solve
 from manyway.methods.calibration import wrong_labels
-from manyway.methods.calibration.calibration import _moments, calibrate, calibrated
+from manyway.methods.calibration.calibration import _moments, calibrate, in_both_metrics
 from manyway.methods.calibration.constants import Constants
 from manyway.methods.calibration.left_out import left_out_samples
 from manyway.sampling.embedded import load_glyphs
@@ -83,7 +83,7 @@ def test_an_example_of_almost_no_weight_is_as_good_as_absent(n_features):
     constants = Constants()
     samples = left_out_samples(tasks.support_labels, _moments(tasks).counts)
     moments = _moments(tasks, weights)
-    weighted = calibrated(tasks, moments, samples, constants=constants, weights=weights).best
+    weighted = in_both_metrics(tasks, moments, samples, constants=constants, weights=weights).best
     expected = calibrate(without, constants)
     assert weighted.shrinkage.tolist() == expected.shrinkage.tolist()
     close = {"rtol": 1e-3, "atol": 1e-3}

@@ -180,6 +180,18 @@ def test_queries_that_tell_classes_apart_less_lower_the_claims():
     assert float(found.learned["contrast"]) == pytest.approx(0.4, abs=0.15)
 
 
+def test_the_odds_of_a_shift_are_those_of_its_best_variance():
+    """The formula of the module, for F above 1; the rest says what is known before."""
+    tasks, _ = batch(3)
+    comparison = compared(tasks)
+    n = comparison.columns.double()
+    for ratio in (1.2, 1.6, 2.5):
+        log_odds = np.log(0.1 / 0.9) + (1 - 1 / n).log() + 0.5 * n * (ratio - 1 - np.log(ratio))
+        found = comparison._probability(torch.full_like(comparison.columns, ratio), 0.1)
+        torch.testing.assert_close(found.double(), log_odds.sigmoid(), rtol=1e-4, atol=1e-6)
+    assert (comparison._probability(torch.full_like(comparison.columns, 0.9), 0.1) == 0).all()
+
+
 def test_contrast_is_the_slope_of_group_means_over_prototypes():
     generator = torch.Generator().manual_seed(0)
     prototypes = torch.randn(1, 4, 8, generator=generator)

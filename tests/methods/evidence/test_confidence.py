@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from itertools import permutations
 from math import log
 
@@ -15,7 +16,7 @@ from manyway import Evidence, solve
 from manyway.core.tasks import Tasks
 from manyway.core.transforms import transform
 from manyway.methods.calibration.calibration import calibrate_and_place
-from manyway.methods.evidence.confidence import _Pairs, pair_powers, tempered
+from manyway.methods.evidence.confidence import _Pairs, distance_ratio, pair_powers, tempered
 from manyway.methods.evidence.schedule import Schedule
 
 
@@ -117,3 +118,19 @@ def test_pairs_count_as_much_as_both_labels_are_sure_and_a_query_one_at_most():
     assert float(found.partnered) == pytest.approx(float(partners.clamp_max(1).mean()))
     apart = (placed[0, 0] - placed[0, 1]).square().sum() - calibration.scatter[0]
     torch.testing.assert_close(found.log_likelihood[0, 0, 1], -0.5 * calibration.precision[0] * apart)
+
+
+def test_queries_are_farther_as_far_as_two_standard_errors_do_not_explain_it():
+    tasks = make_tasks(1)
+    learned = replace(
+        calibrate_and_place(tasks, Schedule()).calibration, scatter=torch.tensor([4.0]), noise=torch.tensor([1.6])
+    )
+
+    def ratio(values):
+        values = torch.tensor(values)
+        lengths = torch.stack([torch.tensor(float(len(values))), values.sum(), values.square().sum()])
+        return float(distance_ratio(lengths[None], learned))
+
+    assert ratio([1.5] * 16) == pytest.approx((1.5 - 2 * 0.2 / 4) ** 2)  # that of members: noise / 2S
+    assert ratio([1.0, 3.0] * 8) == pytest.approx((2.0 - 2 * 1.0 / 4) ** 2)  # that of the queries
+    assert ratio([1.05] * 16) == 1.0

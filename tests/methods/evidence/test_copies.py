@@ -9,7 +9,7 @@ from manyway import Tasks, solve
 from manyway.core.blocks import Pile, in_turn
 from manyway.methods.evidence import queries
 from manyway.methods.evidence.calibrate import calibrate
-from manyway.methods.evidence.copies import copy_distance, distinct, distinct_queries
+from manyway.methods.evidence.copies import compare_queries, copy_distance, distinct
 from manyway.methods.evidence.schedule import Parameters, Schedule
 
 
@@ -149,7 +149,7 @@ def batch_with_a_burst(n_frames: int, noise: float = 0.05) -> tuple[Tasks, torch
 
 
 def found_distinct(tasks: Tasks) -> torch.Tensor | None:
-    return distinct_queries(calibrate(tasks, Parameters()).queries, one_shot=False)
+    return compare_queries(calibrate(tasks, Parameters()).queries, one_shot=False).distinct
 
 
 def test_of_near_copies_among_the_queries_one_counts():

@@ -9,7 +9,7 @@ import torch
 from manyway import Tasks, solve
 from manyway.methods import evidence
 from manyway.methods.evidence import dense
-from manyway.methods.evidence.loop import anneal
+from manyway.methods.evidence.loop import anneal_and_iterate
 from manyway.methods.evidence.schedule import Parameters
 
 
@@ -87,8 +87,8 @@ def test_beside_a_kernel_only_tasks_with_queries_that_count_less_are_searched_by
     counts = torch.ones(3, 5)
     plain = parameters.prior(8, counts)
     prior = parameters.prior(8, counts, weighted=True)
-    unweighted = anneal(dense.Dense.of(log_likelihood), plain, parameters)
-    expected = anneal(dense.Dense.of(log_likelihood, counted), prior, parameters)
+    unweighted = anneal_and_iterate(dense.Dense.of(log_likelihood), plain, parameters)
+    expected = anneal_and_iterate(dense.Dense.of(log_likelihood, counted), prior, parameters)
     searched = []
 
     def search(likelihood, *_):

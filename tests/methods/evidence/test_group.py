@@ -44,7 +44,7 @@ def test_updating_prototypes_helps_with_few_shots_and_loses_nothing_where_all_cl
 # --- the class of a group, and fragments ----------------------------------------------------------------------------
 
 
-def groups_with(totals: Tensor, masses: Tensor, alpha: float = 0.01, names: Tensor | None = None) -> Groups:
+def groups_with(totals: Tensor, masses: Tensor, alpha: float = 0.01, known_evidence: Tensor | None = None) -> Groups:
     """Groups of all classes, with what known labels say about their classes, if anything."""
     likelihood = GivenLikelihood(n_samples=torch.full_like(masses, 5.0))
     presence = Presence.of_products(masses, torch.exp(-masses))
@@ -58,16 +58,16 @@ def groups_with(totals: Tensor, masses: Tensor, alpha: float = 0.01, names: Tens
         members=presence,
         sums=totals,
         lengths=masses,
-        names=totals[:, :0] if names is None else names,
+        known_evidence=totals[:, :0] if known_evidence is None else known_evidence,
         updated=updated,
     )
 
 
 def posterior(
-    totals: Tensor, masses: Tensor, merge: bool = True, alpha: float = 0.01, names: Tensor | None = None
+    totals: Tensor, masses: Tensor, merge: bool = True, alpha: float = 0.01, known_evidence: Tensor | None = None
 ) -> Tensor:
     """The class posterior [t, g, k] of all groups."""
-    groups = groups_with(totals, masses, alpha, names)
+    groups = groups_with(totals, masses, alpha, known_evidence)
     likelihood = GivenLikelihood(n_samples=torch.full_like(masses, 5.0))
     found = groups.posterior(likelihood, torch.zeros_like(masses, dtype=torch.bool), Parameters(merge_groups=merge))
     return found.probabilities
@@ -108,9 +108,9 @@ def test_a_small_group_that_fits_a_large_one_nearly_as_well_is_probably_its_frag
 
 def test_what_known_labels_say_about_a_group_is_added_to_what_its_queries_say():
     masses = torch.tensor([[9.0, 9.0, 0.0, 0.0, 0.0, 0.0]]).double()
-    names = torch.zeros(1, 6, 6).double()
-    names[0, 0, 3] = 4.0  # a query of the first group is known to be of the fourth class
-    found = posterior(torch.zeros(1, 6, 6).double(), masses, merge=False, names=names)
+    of_known = torch.zeros(1, 6, 6).double()
+    of_known[0, 0, 3] = 4.0  # a query of the first group is known to be of the fourth class
+    found = posterior(torch.zeros(1, 6, 6).double(), masses, merge=False, known_evidence=of_known)
     assert int(found[0, 0, 1:].argmax()) == 2
     ratio = found[0, 0, 3] / found[0, 0, 1]
     assert float(ratio.log()) == pytest.approx(4.0)

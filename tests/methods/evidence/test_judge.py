@@ -13,7 +13,14 @@ from sklearn.datasets import load_wine
 from manyway import Evidence, Tasks, TaskSpec, sample_tasks, solve
 from manyway.errors import InputError
 from manyway.methods.calibration.calibration import calibrate, calibrate_and_place
-from manyway.methods.evidence.judge import NearGroup, Scales, _apart, _integrate, _Tests
+from manyway.methods.evidence.judge import (
+    NearGroup,
+    Scales,
+    _between_neighbours,
+    _integrate,
+    _Tests,
+    _with_guessed_scatter,
+)
 from manyway.methods.evidence.neighbourhood import Neighbourhoods
 from manyway.methods.evidence.schedule import Schedule
 from manyway.sampling.embedded import load_glyphs
@@ -155,7 +162,8 @@ def test_the_probability_rises_with_the_excess_and_with_the_proportion():
     calibration = calibrate(tasks, Schedule())
     squares = torch.linspace(-20, 200, 50, dtype=torch.float64)[None]
     group = NearGroup(squares=squares, sizes=torch.full_like(squares, 6), counts=torch.full_like(squares, 4))
-    assert (Scales.of(calibration, _apart(calibration), Schedule()).log_ratio(group).diff() >= -1e-12).all()
+    scales = Scales.of(calibration, _between_neighbours(calibration), Schedule())
+    assert (scales.log_ratio(group).diff() >= -1e-12).all()
 
     def unknown(n):
         return integrated(torch.tensor([[2.0] * n + [-3.0] * (10 - n)]))
@@ -196,10 +204,10 @@ def test_scales_from_few_left_out_examples_are_wider():
     support = middle + torch.tensor([[1.0, 0.0], [-1.0, 0.0]], dtype=torch.float64).repeat(3, 1)
     tasks = Tasks.from_arrays(support[None], [[0, 0, 1, 1, 2, 2]], support[None, :1])
     calibration = calibrate(tasks, Schedule(), None, False)
-    scales = Scales.of(calibration, _apart(calibration), Schedule())
+    scales = Scales.of(calibration, _between_neighbours(calibration), Schedule())
     assert calibration.noise < 0.01 * calibration.scatter
     torch.testing.assert_close(scales.noise[0], calibration.scatter * (1 + 5 / 3))  # two features, N = 3
-    assert scales.number == 3
+    assert scales.freedom == 3
 
 
 def test_a_small_support_makes_few_members_unknown():
@@ -253,10 +261,11 @@ def test_classes_that_do_not_differ_tell_nothing_about_unknown_queries():
     noise = torch.randn(20, 60, 4, generator=torch.Generator().manual_seed(0), dtype=torch.float64) ** 3  # long tails
     tasks = Tasks.from_arrays(noise[:, :20], torch.arange(4).repeat(20, 5), noise[:, 20:])
     calibration = calibrate(tasks, Schedule())
-    scales = Scales.of(replace(calibration, scatter=9 * calibration.scatter), _apart(calibration), Schedule())
+    wider = replace(calibration, scatter=9 * calibration.scatter)
+    scales = Scales.of(wider, _between_neighbours(calibration), Schedule())
     squares = torch.linspace(0, 50, 9).expand(20, -1)
     group = NearGroup(squares=squares, sizes=torch.ones(20, 9), counts=torch.full((20, 9), 5.0))
-    assert (scales.apart == 0).all()
+    assert (scales.of_unknown == 0).all()
     assert scales.log_ratio(group).abs().max() < 0.02
     assert (solve("evidence", tasks, open_set=True).labels == -1).double().mean() < 0.02
 
@@ -266,7 +275,7 @@ def test_strangers_at_a_class_that_is_absent_are_seen_by_the_group_of_the_class(
     calibration, placed = calibrate_and_place(tasks, Schedule())
     nearest = calibration.log_likelihood(placed).argmax(-1)
     assigned = torch.nn.functional.one_hot(nearest, 10).double()
-    scales = Scales.of(calibration, _apart(calibration), Schedule())
+    scales = Scales.of(calibration, _between_neighbours(calibration), Schedule())
     alone = torch.eye(placed.shape[1], dtype=placed.dtype)[None]
     tests = _Tests(
         placed=placed,
@@ -410,3 +419,15 @@ def test_no_rounding_makes_a_query_more_than_certainly_unknown():
     )
     assert float(found.probabilities.min()) >= 0
     assert bool(torch.isfinite(found.presence).all())
+
+
+def test_with_one_example_per_class_the_scatter_is_a_part_of_the_distance_of_neighbours():
+    tasks, _ = problem(shots=1)
+    calibration = calibrate(tasks, Schedule())
+    between = _between_neighbours(calibration)
+    found = _with_guessed_scatter(calibration, between, Schedule(one_shot_within=0.8))
+    torch.testing.assert_close(2 * found.scatter, 0.8 * between)
+    assert (found.scatter != calibration.scatter).all()
+    torch.testing.assert_close(found.noise / found.scatter, calibration.noise / calibration.scatter)
+    lengths = calibration.offsets.square().sum(-1)
+    torch.testing.assert_close(found.squares, lengths - found.scatter.unsqueeze(-1))

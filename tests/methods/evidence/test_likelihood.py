@@ -10,7 +10,7 @@ from torch import Tensor
 from manyway.core.presence import effective_number
 from manyway.methods.calibration.calibration import Calibration, calibrate
 from manyway.methods.evidence.likelihood import (
-    Columns,
+    ScoreColumns,
     Distances,
     GivenLikelihood,
     columns_of,
@@ -65,7 +65,7 @@ def test_given_likelihoods_are_what_they_are():
     assert torch.equal(likelihood.of(given), given)
     found = likelihood.linear().scores(given[0], 0.5, torch.arange(4.0).double())
     torch.testing.assert_close(found, 0.5 * given[0] + torch.arange(4.0).double())
-    some = Columns(torch.tensor([1, 2, 3])).of_classes(torch.tensor([2, 0]))
+    some = ScoreColumns(torch.tensor([1, 2, 3])).of_classes(torch.tensor([2, 0]))
     assert some.classes.tolist() == [3, 1]
     assert torch.equal(likelihood.totals(given, torch.ones(1, 5)), given)
     assert likelihood.learned == {}

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from manyway.methods.evidence import loop
 from manyway.methods.evidence.dense import Dense
-from manyway.methods.evidence.loop import Update, anneal, resume
+from manyway.methods.evidence.loop import Update, anneal_and_iterate, resume
 from manyway.methods.evidence.prior import Concentrations, Presence, Slopes, remainders
 from manyway.methods.evidence.schedule import Parameters, Schedule
 
@@ -74,7 +74,7 @@ def parameters(**more) -> Parameters:
 
 def test_sharpness_rises_before_the_iterations_and_only_these_can_stop():
     queries = Recorded([2])
-    anneal(queries, prior(), parameters(max_iter=9, tol=0.1))
+    anneal_and_iterate(queries, prior(), parameters(max_iter=9, tol=0.1))
     assert queries.begun == [0.25]
     assert [told[0] for told in queries.told] == [0.25, 0.5, 1.0, 1.0]
     assert [told[2] for told in queries.told] == [0.0, 0.0, 0.1, 0.1]
@@ -82,7 +82,7 @@ def test_sharpness_rises_before_the_iterations_and_only_these_can_stop():
 
 def test_updates_are_told_what_comes_next():
     queries = Recorded([99])
-    anneal(queries, prior(), parameters(max_iter=4, tol=0.1))
+    anneal_and_iterate(queries, prior(), parameters(max_iter=4, tol=0.1))
     ahead = [told[1] for told in queries.told]
     assert ahead == [(0.5, 1.0, 1.0, 1.0), (1.0,) * 3, (1.0,) * 2, (1.0,), (), ()]
 
@@ -93,7 +93,7 @@ def test_of_a_long_annealing_the_next_updates_are_told_and_of_many_iterations_no
     queries = Recorded([99])
     steps = Schedule(anneal_from=0.25, anneal_steps=4).annealing
     given = Parameters(schedule={"anneal_from": 0.25, "anneal_steps": 4}, max_iter=9, tol=0.1)
-    anneal(queries, prior(), given)
+    anneal_and_iterate(queries, prior(), given)
     assert queries.told[0][1] == tuple(steps[1:3])
     assert queries.told[1][1] == (*steps[2:], *(1.0,) * 3)
     assert queries.told[4][1] == (1.0,) * 3
@@ -101,11 +101,11 @@ def test_of_a_long_annealing_the_next_updates_are_told_and_of_many_iterations_no
 
 def test_after_annealing_likelihoods_are_sharpened_by_how_little_the_queries_agree():
     queries = Recorded([1])
-    anneal(queries, prior(), parameters())
+    anneal_and_iterate(queries, prior(), parameters())
     expected = Schedule().sharpness(queries.presence.masses)
     assert [one.tolist() for one in queries.factors] == [expected.tolist()]
     plain = Recorded([1])
-    anneal(plain, prior(), Parameters(schedule={"anneal_from": 1.0}))
+    anneal_and_iterate(plain, prior(), Parameters(schedule={"anneal_from": 1.0}))
     assert plain.factors == []
     resumed = Recorded([1])
     resume(resumed, resumed.presence, prior(), parameters())
@@ -118,7 +118,7 @@ def test_after_annealing_likelihoods_are_sharpened_by_how_little_the_queries_agr
 
 def test_each_task_stops_when_nothing_moves_or_after_all_iterations():
     queries = Recorded([3, 1, 99, 3])
-    found = anneal(queries, prior(), parameters(max_iter=5, tol=0.1))
+    found = anneal_and_iterate(queries, prior(), parameters(max_iter=5, tol=0.1))
     assert found.outcome.n_iter.tolist() == [3, 1, 5, 3]
     assert found.outcome.converged.tolist() == [True, True, False, True]
     assert found.queries is queries
@@ -130,7 +130,7 @@ def test_a_task_that_moves_by_as_much_as_the_tolerance_goes_on():
         def update(self, slopes, sharpness, ahead=(), tol=0.0):
             return Update(self.presence, torch.full((1,), tol))
 
-    assert anneal(OnTheEdge([1]), prior(), parameters(max_iter=3, tol=0.1)).outcome.n_iter.tolist() == [3]
+    assert anneal_and_iterate(OnTheEdge([1]), prior(), parameters(max_iter=3, tol=0.1)).outcome.n_iter.tolist() == [3]
 
 
 def log_likelihood(n_tasks: int = 4) -> Tensor:
@@ -141,10 +141,10 @@ def log_likelihood(n_tasks: int = 4) -> Tensor:
 def test_a_batch_ends_as_its_tasks_do_one_by_one():
     given = Parameters(max_iter=30, tol=1e-4)
     rows = log_likelihood()
-    together = anneal(Dense.of(rows), prior(), given)
+    together = anneal_and_iterate(Dense.of(rows), prior(), given)
     assert len(set(together.outcome.n_iter.tolist())) > 1  # they end at different times
     for t in range(4):
-        alone = anneal(Dense.of(rows[t : t + 1]), prior(), given)
+        alone = anneal_and_iterate(Dense.of(rows[t : t + 1]), prior(), given)
         torch.testing.assert_close(together.queries.u[t], alone.queries.u[0])
         assert together.outcome.n_iter[t] == alone.outcome.n_iter[0]
 
@@ -153,7 +153,7 @@ def test_where_it_ends_an_update_changes_nothing():
     """u = softmax(s ℓ + slopes of u), for each query on its own."""
     given = Parameters(max_iter=500, tol=1e-10, schedule={"anneal_from": 1.0})
     rows = log_likelihood(1)
-    u = anneal(Dense.of(rows), prior(), given).queries.u
+    u = anneal_and_iterate(Dense.of(rows), prior(), given).queries.u
     presence = Presence.of(u, remainders(u))
     slopes = prior().slopes(presence)
     for q in range(N_QUERY):
@@ -163,7 +163,7 @@ def test_where_it_ends_an_update_changes_nothing():
 
 def test_the_terms_of_the_bound_are_recorded_after_each_iteration():
     given = parameters(max_iter=30, tol=1e-4)
-    found = anneal(Dense.of(log_likelihood()), prior(), given, with_terms=True)
+    found = anneal_and_iterate(Dense.of(log_likelihood()), prior(), given, with_terms=True)
     n_iter = int(found.outcome.n_iter.max())
     assert {name: tuple(values.shape) for name, values in found.outcome.terms.items()} == {
         "fit": (4, n_iter),
@@ -173,14 +173,14 @@ def test_the_terms_of_the_bound_are_recorded_after_each_iteration():
     u = found.queries.u
     last = prior().log_prior(Presence.of(u, remainders(u))).amax(-1)
     torch.testing.assert_close(found.outcome.terms["prior"][:, -1], last)
-    assert anneal(Dense.of(log_likelihood()), prior(), given).outcome.terms == {}
+    assert anneal_and_iterate(Dense.of(log_likelihood()), prior(), given).outcome.terms == {}
 
 
 def test_a_search_that_is_resumed_begins_where_the_first_ended():
     given = Parameters(max_iter=200, tol=1e-8, schedule={"anneal_from": 1.0})
     rows = log_likelihood(1)
     sharpness = Schedule().sharpness
-    found = anneal(Dense.of(rows), prior(), given).queries
+    found = anneal_and_iterate(Dense.of(rows), prior(), given).queries
     factor = sharpness(found.u.sum(1)).view(-1, 1, 1)
     kept = Dense.of(rows / factor)  # which the loop sharpens to the same likelihoods
     kept.u = found.u.clone()
@@ -192,7 +192,7 @@ def test_a_search_that_is_resumed_begins_where_the_first_ended():
 @pytest.mark.parametrize("max_iter", [1, 2])
 def test_as_many_iterations_as_are_allowed(max_iter):
     queries = Recorded([99, 99])
-    found = anneal(queries, prior(), parameters(max_iter=max_iter, tol=0.1))
+    found = anneal_and_iterate(queries, prior(), parameters(max_iter=max_iter, tol=0.1))
     assert found.outcome.n_iter.tolist() == [max_iter] * 2
     assert not found.outcome.converged.any()
     assert sum(told[2] > 0 for told in queries.told) == max_iter

@@ -12,6 +12,10 @@ from sklearn.datasets import load_iris, load_wine
 
 from manyway import Evidence, InputError, Tasks, solve
 from manyway.methods import METHODS
+from manyway.methods.evidence.calibrate import learn_before
+from manyway.methods.evidence.complete import complete_support
+from manyway.methods.evidence.missing import PlacingWithGaps, WithGaps
+from manyway.methods.evidence.schedule import Parameters
 from manyway.methods.evidence.solver import place_once
 
 
@@ -190,6 +194,14 @@ def test_other_scales_take_gaps(scale):
     assert bool(torch.isfinite(found.probabilities).all())
 
 
+def test_items_without_examples_must_be_whole():
+    names = np.eye(3)[None]
+    items = np.array([[[0.9, np.nan, 0.1], [0.1, 0.9, 0.2]]])
+    tasks = Tasks.from_arrays(np.empty((1, 0, 3)), np.empty((1, 0), dtype=int), items, class_features=names)
+    with pytest.raises(InputError, match="without examples every row must be whole"):
+        solve("evidence", tasks)
+
+
 @pytest.mark.parametrize("method", [name for name, one in METHODS.items() if not one.takes_gaps])
 def test_other_methods_say_that_they_need_whole_rows(method):
     with pytest.raises(InputError, match=r"needs a number in every cell.*use evidence"):
@@ -206,3 +218,52 @@ def test_what_a_solution_makes_on_request_goes_with_gaps():
     found = solve("evidence", problem(examples=0.1, items=0.3))
     for value in (found.review_scores, found.prototypes, found.presence, found.copies):
         assert bool(torch.isfinite(value).all())
+
+
+def test_the_likelihood_of_a_row_with_gaps_is_that_of_what_is_there():
+    """The formula of the page, with classes of different numbers of examples."""
+    draw = np.random.default_rng(3)
+    counts = (2, 3, 5, 9)
+    classes = np.repeat(np.arange(4), counts)
+    rows = 2 * draw.normal(size=(4, 6))[classes] + draw.normal(size=(len(classes), 6)) @ draw.normal(size=(6, 6))
+    items = draw.normal(size=(5, 6))
+    items[draw.random(items.shape) < 0.4] = np.nan
+    tasks = Tasks.from_arrays(rows[None], classes[None], items[None])
+    learned = learn_before(replace(tasks, gaps=False), Parameters())
+    calibration = learned.calibration
+    placing = PlacingWithGaps(scaling=learned.scaling, calibration=calibration)
+    found = WithGaps(calibration).of(placing(tasks.query))[0]
+    placed = calibration.place(placing.scaled(tasks.query))[0]
+    metric = calibration.placing().metric[0]
+    given = ~tasks.query[0].isnan()
+    errors = calibration.scatter / calibration.counts[0]
+    assert len(set(calibration.counts[0].tolist())) == 4
+    for row, here, likelihood in zip(placed, given, found, strict=True):
+        missing = metric[~here]
+        inside = missing.mT @ torch.linalg.pinv(missing.mT)
+        outside = (row - calibration.offsets[0]) @ (torch.eye(6) - inside)
+        expected = -0.5 * calibration.precision * (outside.square().sum(-1) - here.double().mean() * errors)
+        torch.testing.assert_close(likelihood, expected)
+
+
+def test_a_missing_cell_of_an_example_gets_the_cautious_mean_of_its_class():
+    """The formula of the module: m + b² s (x̄ − m), with the variances of all columns pooled as 20 numbers."""
+    draw = np.random.default_rng(0)
+    classes = np.repeat(np.arange(3), 4)
+    rows = np.array([1.0, 3.0, 0.3]) * draw.normal(size=(3, 3))[classes] + draw.normal(size=(12, 3))
+    holes = rows.copy()
+    for cell in [(0, 0), (1, 0), (5, 1), (11, 2)]:
+        holes[cell] = np.nan
+    filled = complete_support(Tasks.from_arrays(holes[None], classes[None], rows[None])).support[0]
+    middle = np.nanmean(holes, 0)
+    scale = np.nanstd(holes, 0, ddof=1)
+    scaled = (holes - middle) / scale
+    means = np.array([np.nanmean(scaled[classes == k], 0) for k in range(3)])
+    numbers = np.array([(~np.isnan(scaled[classes == k])).sum(0) for k in range(3)])
+    squares = np.nansum((scaled - means[classes]) ** 2, 0)
+    freedom = (numbers - 1).sum(0)
+    within = (squares + 20 * squares.sum() / freedom.sum()) / (freedom + 20)
+    between = 1 - within
+    guesses = middle + scale * between**2 * numbers / (numbers + within / between) * means
+    expected = np.where(np.isnan(holes), guesses[classes], rows)
+    np.testing.assert_allclose(filled.numpy(), expected, rtol=1e-9)

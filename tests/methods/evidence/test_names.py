@@ -8,8 +8,9 @@ import torch
 
 from manyway import Evidence, Tasks, solve
 from manyway.errors import InputError
-from manyway.methods.evidence.names import scale_tasks
-from manyway.methods.evidence.schedule import Parameters
+from manyway.methods.calibration import calibrate as calibrate_distances
+from manyway.methods.evidence.names import log_probability, scale_tasks
+from manyway.methods.evidence.schedule import Parameters, Schedule
 from manyway.methods.evidence.solver import prepare_evidence
 
 
@@ -149,3 +150,38 @@ def test_a_label_without_a_name_is_refused():
     vectors = dict(enumerate(names[0, :11].numpy()))
     with pytest.raises(InputError, match="class_features has no vector for the label 11"):
         Evidence().fit(support[0].numpy(), labels[0].numpy(), class_features=vectors)
+
+
+def test_a_class_with_a_name_alone_has_a_prototype_of_twice_the_worth():
+    """Its distances are shortened by the error of a name, not by half of it; prototypes are weighted means."""
+    support, labels, query, names, _ = problem(3, n_tasks=1)
+    without = labels[0] != 4
+    tasks = Tasks.from_arrays(support[:, without], labels[:, without], query, class_features=names)
+    scaled = scale_tasks(tasks, Parameters())
+    learned = calibrate_distances(scaled.tasks, Schedule())
+    placed = learned.place(scaled.names.vectors)
+    found = scaled.names.added_to(learned, placed)
+    worth = float(scaled.names.worth)
+    assert worth != pytest.approx(1)
+    alone = torch.arange(12) == 4
+    assert scaled.names.alone[0].tolist() == alone.tolist()
+    assert found.counts[0].tolist() == pytest.approx([2 * worth if one else 3 + worth for one in alone.tolist()])
+    of_examples = learned.offsets[0] * 4 - placed[0]  # the names are among the examples here
+    expected = torch.where(alone.unsqueeze(-1), placed[0], (of_examples + worth * placed[0]) / (3 + worth))
+    torch.testing.assert_close(found.offsets[0], expected)
+
+
+def test_names_serve_all_tasks():
+    support, labels, query, names, _ = problem(2, n_tasks=3)
+    together = solve("evidence", Tasks.from_arrays(support, labels, query, class_features=names[:1]))
+    for t in range(3):
+        own = (support[t : t + 1], labels[t : t + 1], query[t : t + 1])
+        alone = solve("evidence", Tasks.from_arrays(*own, class_features=names[:1]))
+        torch.testing.assert_close(together.probabilities[t], alone.probabilities[0])
+
+
+def test_queries_are_as_probable_as_a_mixture_of_the_classes():
+    likelihood = torch.tensor([[[0.2, 0.5, 0.1], [0.4, 0.1, 0.3]]], dtype=torch.float64)
+    proportions = torch.tensor([[0.7, 0.3, 0.0]], dtype=torch.float64)
+    expected = np.log(0.7 * 0.2 + 0.3 * 0.5) + np.log(0.7 * 0.4 + 0.3 * 0.1)
+    assert float(log_probability(likelihood.log(), proportions)) == pytest.approx(expected)

@@ -86,10 +86,10 @@ def test_crowding_is_the_part_of_the_room_that_the_excess_takes():
     around = Neighbourhoods(similarity=torch.eye(12).double()[None], share=torch.ones(1, 12).double())
     scatter = calibration.scatter
     room = scatter * torch.ones(1, 12).double()
-    found = around.crowding(0.5 * room, room, calibration)
+    found = around.clumped(0.5 * room, room, calibration)
     assert float(found) == pytest.approx(0.5 * 12 / 13)  # and one large neighbourhood that has none
-    assert float(around.crowding(-room, room, calibration)) == 0
-    assert float(around.crowding(9 * room, room, calibration)) == 1
+    assert float(around.clumped(-room, room, calibration)) == 0
+    assert float(around.clumped(9 * room, room, calibration)) == 1
 
 
 def in_clumps(parts: int, n_tasks: int = 1) -> Tasks:

@@ -71,6 +71,25 @@ def test_held_out_examples_are_not_among_the_support_and_every_class_keeps_one()
     assert all(len(one.unique()) == 12 for one in batches.support_labels)
 
 
+@pytest.mark.parametrize(
+    ("n_of_class", "n_batches", "n_held"),
+    [(4, 6, 1), (11, 6, 2), (15, 6, 3), (20, 4, 4)],
+)
+def test_a_fifth_of_the_examples_of_every_third_class_is_held_out_until_there_are_64(n_of_class, n_batches, n_held):
+    batches = []
+
+    def label(tasks, _):
+        batches.append(tasks)
+        return answers(tasks, 0.9, always)
+
+    rehearsed(task_of(*support(n_classes=12, n_of_class=n_of_class)), label)
+    (given,) = batches
+    assert len(given) == n_batches
+    for labels in given.query_labels:
+        assert sorted(labels.bincount().tolist())[-4:] == [n_held] * 4
+        assert len(labels) == 4 * n_held
+
+
 def test_claims_that_are_right_stay_and_claims_that_are_too_high_are_lowered():
     task = task_of(*support())
 

@@ -46,7 +46,9 @@ def test_queries_that_may_be_unknown_count_less():
 def test_a_later_search_adds_its_iterations_and_decides_only_where_it_had_one():
     grid = torch.ones(1).double()
     prior = Concentrations.of(grid, 4, 3, grid.dtype, grid.device)
-    first = Searched(prior=prior, n_iter=torch.tensor([5, 7, 9]), converged=torch.tensor([True, False, True]))
+    copies = torch.ones(3)
+    converged = torch.tensor([True, False, True])
+    first = Searched(prior=prior, n_copies=copies, n_iter=torch.tensor([5, 7, 9]), converged=converged)
     later = Outcome(n_iter=torch.tensor([2, 0, 3]), converged=torch.tensor([False, True, True]))
     found = first.then(later)
     assert found.n_iter.tolist() == [7, 7, 12]

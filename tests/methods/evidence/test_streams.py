@@ -66,7 +66,7 @@ def test_a_run_ends_where_classes_change_and_another_begins():
         before = clf.memory_
         clf.partial_infer(batch)
         if before is not None:
-            n_earlier.append(int(clf.memory_.earlier(before, Schedule().improbable)))
+            n_earlier.append(int(clf.memory_.n_earlier(before, Schedule().improbable)))
     assert n_earlier == [1, 0, 1, 2]
 
 

@@ -26,6 +26,7 @@ from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, fields, replace
 from functools import partial
 from math import ceil
+from operator import itemgetter
 from typing import NamedTuple
 
 import torch
@@ -105,7 +106,7 @@ class Calibration:
     noise: Tensor
     losses: Tensor  # [t, n] the cross-entropy of left-out samples times their weights
     power: Tensor  # [t] what final probabilities are raised to
-    clumped: Tensor  # [t] ρ of ``manyway.methods.evidence.judge``; 0 where it is not measured
+    clumped: Tensor  # [t] κ of ``manyway.methods.evidence.judge``; 0 where it is not measured
     trust: Tensor  # [t, k] s, by which prototypes are shorter than the means of their samples
     # [t] g₀: how far from the middle class means are expected, in lengths of their prototypes
     reach: Tensor
@@ -145,7 +146,7 @@ class Calibration:
 
     @property
     def in_metric(self) -> Tensor | None:
-        """[t] c: for a placed sample with residual r, the metric contains c·rr'n/(n−1).
+        """[t] c: of a placed sample with residual r, the matrix A of the metric contains c·rr'n/(n−1).
 
         None where distances are plain.
         """
@@ -166,14 +167,6 @@ class Calibration:
         precision = self.precision.unsqueeze(-1)
         weights = (precision.unsqueeze(-1) * self.offsets).mT.contiguous()
         return weights, -0.5 * precision * self.squares
-
-    def of_tasks(self, which: slice) -> Calibration:
-        """That of some tasks, whose features are placed already."""
-        return replace(
-            self,
-            metric=None,
-            **{name: getattr(self, name)[which] for name in _tensors()},
-        )
 
     def with_rows(self, which: Tensor, others: Calibration) -> Calibration:
         """With the calibrations ``others`` of some tasks [m] in the place of these."""
@@ -421,24 +414,24 @@ def _calibrated_block(tasks: Tasks, constants: Constants, asked: _Asked) -> Cali
     """The calibration of some tasks, in which examples that look mislabelled count less."""
     moments = _moments(tasks)
     samples = left_out_samples(tasks.support_labels, moments.counts)
-    calibrated_with = partial(
-        calibrated, constants=constants, precision=asked.precision, metric=asked.metric
+    calibrated = partial(
+        in_both_metrics, constants=constants, precision=asked.precision, metric=asked.metric
     )
-    found = calibrated_with(tasks, moments, samples)
+    both = calibrated(tasks, moments, samples)
     can_judge = tasks.n_support > tasks.n_classes > 1
     if not (asked.doubt_labels and asked.precision is None and can_judge):
-        return found.best
-    error_rates = learn_error_rates(found, tasks, samples, constants)
+        return both.best
+    error_rates = learn_error_rates(both, tasks, samples, constants)
     doubtful = error_rates.some_wrong.nonzero().squeeze(1)
     if not len(doubtful):  # most often
-        return found.best
+        return both.best
     some = tasks[doubtful]
-    both = [mapped(one, lambda tensor: tensor[doubtful]) for one in found]
-    judged = judge_labels(both, some, error_rates[doubtful])
+    of_some = [mapped(one, itemgetter(doubtful)) for one in both]
+    judged = judge_labels(of_some, some, error_rates[doubtful])
     weighted = _moments(some, judged.weights)
-    again = calibrated_with(some, weighted, samples[doubtful], weights=judged.weights).best
+    again = calibrated(some, weighted, samples[doubtful], weights=judged.weights).best
     again = replace(again, wrong=judged.wrong, looks_like=judged.looks_like)
-    return found.best.with_rows(doubtful, again)
+    return both.best.with_rows(doubtful, again)
 
 
 class _Moments(NamedTuple):
@@ -489,13 +482,13 @@ def _numbers_per_task(tasks: Tasks, metric: bool) -> int:
 
 
 class Calibrations(NamedTuple):
-    """Those of the same tasks in two metrics."""
+    """The calibrations of the same tasks in two metrics."""
 
     plain: Calibration  # plain distances
     best: Calibration  # in the best metric; plain where none is learned
 
 
-def calibrated(
+def in_both_metrics(
     tasks: Tasks,
     moments: _Moments,
     samples: Tensor,
@@ -558,7 +551,7 @@ def _by_leaving_out(
 ) -> Calibrations:
     """With the precision, and the metric if one is asked for, that samples with ``rows`` choose.
 
-    ``weights`` as in ``calibrated``.
+    ``weights`` as in ``in_both_metrics``.
     """
     with _rounding(rows.residuals):
         inner = Inner.of(rows.residuals, plain.offsets, rows.labels)
@@ -691,12 +684,10 @@ def _with_metric(
     constants: Constants,
     weights: Tensor | None,
 ) -> Calibration:
-    """The calibration with the best metric.
-
-    Its answers for left-out samples have the smallest cross-entropy.
+    """The calibration with the metric whose answers for left-out samples have the least cross-entropy.
 
     ``left_out`` are evenly spaced ones of the samples that ``plain`` was learned from, with
-    ``rows`` and plain products ``inner``. ``weights`` as in ``calibrated``.
+    ``rows`` and plain products ``inner``. ``weights`` as in ``in_both_metrics``.
     """
     answers = left_out.classified(inner, near=plain.precision)
     contrasts = Contrasts.of(tasks, plain.middle + plain.offsets, plain.counts, weights)
@@ -779,11 +770,9 @@ def _choose(
 
 
 def gaussian_precision(support: Tensor, scatter: Tensor, counts: Tensor) -> Tensor:
-    """[t] the precision for independent normal features, as many as matter.
+    """[t] the precision for independent normal features, as many as matter: (Σ v)²/Σ v².
 
-    With variances v, (Σ v)²/Σ v² of them matter.
-
-    Samples [t, s, d] are relative to their middle. The scatter S is that of so many features of
+    v are their variances. Samples [t, s, d] are relative to their middle. The scatter S is that of so many features of
     variance 1/τ, and a prototype adds its error. Where features are few, the usual precision is too
     high.
     """

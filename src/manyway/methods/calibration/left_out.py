@@ -26,13 +26,11 @@ _LEAST_WEIGHT = 1e-9  # of all samples together: what is divided by it stays fin
 
 
 def left_out_samples(labels: Tensor, counts: Tensor) -> Tensor:
-    """[t, n] the samples of labels [t, s] that are left out in turn.
+    """[t, n] which samples with labels [t, s] are left out in turn.
 
-    These are all, or evenly spaced ones of each class.
-
-    At most 512, as equally shared by the classes (with counts [t, k]) as their samples allow. There
-    are as many for each task; where the shares leave a rest, some samples appear that add to the
-    share of their class.
+    All, or at most 512: evenly spaced ones of each class, as equally shared by the classes (with
+    counts [t, k]) as their samples allow. There are as many for each task. Where equal shares leave
+    some of the 512 over, the first further samples make up the number.
     """
     if labels.stride(0) == 0 and len(labels) > 1:
         return left_out_samples(labels[:1], counts[:1]).expand(len(labels), -1)
@@ -261,9 +259,10 @@ class LeftOut:
     def _spread(self, squares: Tensor) -> Tensor:
         """[t] the within-class scatter, from squared distances to own prototypes [t, n].
 
-        The only sample of a category is as far as the metric lets it be. All others would seem to
-        lie in the middle, where S/n, which is S/(n−1) for the own class, decides. Of normal
-        features the mean is below twice the median, which is therefore the limit.
+        A few samples may be as far away as the metric lets them be, such as the only one with a
+        value of a categorical column. By the mean, all others would seem to lie in the middle, where
+        the bias S/n decides, which is S/(n−1) for the own class. Of normal features the mean is
+        below twice the median, which is therefore the limit.
         """
         mean = (squares * self.usable).sum(-1) / self.usable.sum(-1).clamp_min(1)
         used = squares.where(self.usable > 0, torch.nan)

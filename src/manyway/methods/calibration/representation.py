@@ -43,6 +43,7 @@ experiments", Statistical Applications in Genetics and Molecular Biology, 2004.
 from __future__ import annotations
 
 from dataclasses import dataclass, fields, replace
+from math import ceil
 
 import torch
 from torch import Tensor
@@ -145,7 +146,7 @@ def learn_representation(tasks: Tasks, constants: Constants) -> Representation:
     """
     tasks = tasks[:1] if tasks.shared_support else tasks
     support = tasks.support
-    every = -(-tasks.n_support // _MOST_ROWS)
+    every = ceil(tasks.n_support / _MOST_ROWS)
     lowest = support.amin(1, keepdim=True)
     rows = support - lowest
     asymmetry = (_skewness(rows[:, ::every]) / 2).clamp(0, 1)
@@ -286,14 +287,14 @@ class _Scales:
     """The middle m [t, 1, d] and the scales σ [t, 1, d] of columns."""
 
     middle: Tensor
-    logs: Tensor  # [t, 1, 1] l
+    mean_log: Tensor  # [t, 1, 1] l
     own: Tensor  # [t, 1, d] ln σ² − l for θ = 1
     varies: Tensor  # [t, 1, d] whether a column is not constant
     spread: Tensor  # [t, 1, 1] the variance of ln o
 
     def weights(self, part: Tensor | float) -> Tensor:
         """[t, 1, d] 1/σ for θ = ``part``, and 0 for constant columns."""
-        return (-0.5 * (self.logs + part * self.own)).exp() * self.varies
+        return (-0.5 * (self.mean_log + part * self.own)).exp() * self.varies
 
 
 def _middle_and_scales(rows: Tensor, classes: _Classes) -> _Scales:
@@ -340,7 +341,7 @@ def _scales(rows: Tensor, inside: Tensor, middle: Tensor, of_class: Tensor, clas
     own = believed * (logs - mean_log) + trusted * (ratios - mean_ratio) * both
     return _Scales(
         middle=middle,
-        logs=mean_log,
+        mean_log=mean_log,
         own=own,
         varies=varies,
         spread=_variance(logs, varies),
@@ -408,14 +409,14 @@ def _by_chance(freedom: Tensor) -> Tensor:
 
 
 def _freedom(weights: Tensor) -> Tensor:
-    """[t] one less than as many samples as would be as informative as those with weights [t, s], if all were equal."""
-    informative = weights.sum(-1).square() / weights.square().sum(-1)
-    return (informative - 1).clamp_min(0.5)
+    """[t] the degrees of freedom of a variance of samples with weights [t, s]: their effective number, less 1."""
+    effective_number = weights.sum(-1).square() / weights.square().sum(-1)
+    return (effective_number - 1).clamp_min(0.5)
 
 
 def _effective_columns(rows: Tensor, most: Tensor) -> Tensor:
     """[t, 1, 1] N, from rows [t, s, d] in units of their scales; ``most`` [t] columns vary."""
-    some = rows[:, :: -(-rows.shape[1] // _MOST_COMPARED)]
+    some = rows[:, :: ceil(rows.shape[1] / _MOST_COMPARED)]
     lengths = some.norm(dim=-1, keepdim=True)
     typical = lengths.quantile(0.5, dim=1, keepdim=True)
     # Rows of a far class would decide alone: no row counts as longer than half of them are.

@@ -14,7 +14,7 @@ remain vectors among the items, which queries can update. Free biases were worse
 sets.
 
 Samples are as if they had been left out. z_i has a part in the metric; without it, its inner
-products are those of z + ρ c(z·ρ)/(1 − h), where ρ is its placed residual and h = c‖ρ‖² its
+products are those of z + r c(z·r)/(1 − h), where r is its placed residual and h = c‖r‖² its
 leverage (as in ``metric``). It has a part in the mean of its class; without it, it is n/(n − 1)
 times as far from it. With the samples as they are, intents gain a third less, and birds half.
 

@@ -1,19 +1,19 @@
 """Examples whose label may be wrong, and how much each example counts.
 
-A label is right with the probability 1 − ε, and else any other of the K classes. Example i is left
+A label is right with the probability 1 − η, and else any other of the K classes. Example i is left
 out of its class and of the metric (``left_out``), and the others say with p_ik what it looks like.
-Its label y is then seen with the probability (1 − ε) p_iy + ε (1 − p_iy)/(K − 1), and is wrong with
+Its label y is then seen with the probability (1 − η) p_iy + η (1 − p_iy)/(K − 1), and is wrong with
 the probability
 
-    o_i = ε (1 − p_iy)/(K − 1) / ((1 − ε) p_iy + ε (1 − p_iy)/(K − 1)).
+    o_i = η (1 − p_iy)/(K − 1) / ((1 − η) p_iy + η (1 − p_iy)/(K − 1)).
 
-Usually no label is wrong: ε = 0 with the probability 1 − ``wrong_labels``, and otherwise ln ε is
+Usually no label is wrong: η = 0 with the probability 1 − ``wrong_labels``, and otherwise ln η is
 uniform. Wrong labels make distances seem to mean less than they do, and can choose a metric in
 which none is suspicious. So the precision τ, and whether distances are plain or in the metric, are
-judged with ε, by the examples that are left out in turn (``ErrorRates``). o_i is the mean over all
+judged with η, by the examples that are left out in turn (``ErrorRates``). o_i is the mean over all
 of them, weighted by the probability of the labels that were given.
 
-Where ε = 0 is more probable than not, no o_i can be above ½: no label is in doubt, and none is
+Where η = 0 is more probable than not, no o_i can be above ½: no label is in doubt, and none is
 judged.
 
 An example that is more probably wrong than right counts 2 (1 − o_i) instead of 1: in the mean and
@@ -40,7 +40,7 @@ from manyway.methods.calibration.constants import Constants
 from manyway.methods.calibration.left_out import LeftOut
 from manyway.methods.calibration.log_sums import log_sums
 
-# Lowest, highest, number: ln of ε, and ln of τ relative to the one of a calibration in which all
+# Lowest, highest, number: ln of η, and ln of τ relative to the one of a calibration in which all
 # labels are right, which is too low where some are wrong.
 _LOG_RATES = (-4.6, -0.7, 7)
 _LOG_PRECISIONS = (-1.0, 5.0, 13)
@@ -94,9 +94,9 @@ class _Looks(NamedTuple):
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class ErrorRates:
-    """How probable each rate ε of wrong labels is, with each metric and precision."""
+    """How probable each rate η of wrong labels is, with each metric and precision."""
 
-    posterior: Tensor  # [r, p, t] of ε = 0, and of each of ``_rates``
+    posterior: Tensor  # [r, p, t] of η = 0, and of each of ``_rates``
 
     @property
     def some_wrong(self) -> Tensor:

@@ -34,13 +34,13 @@ from torch import Tensor
 
 from manyway.core import Answered, Pile, Reading, Sums, Tasks, threads_for
 from manyway.methods.evidence.likelihood import (
-    Columns,
     Likelihood,
     Linear,
+    ScoreColumns,
     Updated,
     known_classes,
 )
-from manyway.methods.evidence.loop import Outcome, Update, anneal, resume
+from manyway.methods.evidence.loop import Outcome, Update, anneal_and_iterate, resume
 from manyway.methods.evidence.prior import (
     Concentrations,
     Presence,
@@ -48,7 +48,7 @@ from manyway.methods.evidence.prior import (
     log_remainders,
     remainders,
 )
-from manyway.methods.evidence.queries import BatchAnswers, BatchQueries, Judge, Part, counted
+from manyway.methods.evidence.queries import BatchAnswers, BatchQueries, Part, ProbabilityOfUnknown, counted
 from manyway.methods.evidence.schedule import Parameters
 
 _MOST_REMEMBERED = 1 << 24  # assignments, over all queries
@@ -149,7 +149,7 @@ class BlockUpdate:
     update has columns for the active classes, and one number per query for the idle ones.
     """
 
-    of: Linear | Columns  # ℓ of placed rows
+    linear: Linear | ScoreColumns  # ℓ of placed rows
     slope: Tensor  # [k]
     entry_cost: Tensor  # [k]
     remember_above: Tensor  # [k] assignments above this are remembered
@@ -161,14 +161,14 @@ class BlockUpdate:
     resting: bool = False  # whether the idle classes take no part
     sharpness: float = 1.0
     shift: float = 0.0  # change of the idle classes' slope since their weight was computed
-    after: After | None = None  # where a search goes on: the one before
+    ended: EndedSearch | None = None  # where a search goes on: the one before
 
     def of_active(self, idle: Idle, alpha: float) -> BlockUpdate:
         """The same update for the active classes only."""
         active = idle.active
         return replace(
             self,
-            of=self.of.of_classes(active),
+            linear=self.linear.of_classes(active),
             slope=self.slope[active],
             entry_cost=self.entry_cost[active],
             remember_above=self.remember_above[active],
@@ -231,10 +231,10 @@ class BlockUpdate:
     def _scores(self, rows: Tensor, memory: BlockMemory) -> Tensor:
         """[b, k] sharpness·ℓ + slopes, for u = 0."""
         addend = self.slope + self.entry_cost
-        if self.after is not None:
-            log_likelihood = self.after.log_likelihood(rows, memory)
+        if self.ended is not None:
+            log_likelihood = self.ended.log_likelihood(rows, memory)
             return torch.add(addend, log_likelihood, alpha=self.sharpness)
-        return self.of.scores(rows[0], self.sharpness, addend)
+        return self.linear.scores(rows[0], self.sharpness, addend)
 
     def _assign(self, scores: Tensor, memory: BlockMemory, before: Remembered) -> Assigned:
         """Assignments from scores [b, k], which are overwritten.
@@ -300,7 +300,7 @@ class BlockUpdate:
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
-class After:
+class EndedSearch:
     """A search that has ended; another goes on with the prototypes that it has updated.
 
     The updated likelihood of a query depends on its own last assignment, which is left out of the
@@ -320,7 +320,7 @@ class After:
         return self.updated(rows, u, free, self.likelihood.of(rows))[0]
 
 
-def _go_on(last: BlockUpdate, rows: Tensor, memory: BlockMemory) -> tuple[None, BlockMemory]:
+def _remember_end(last: BlockUpdate, rows: Tensor, memory: BlockMemory) -> tuple[None, BlockMemory]:
     """The work that remembers the last assignments of a search, and how to compute them again."""
     step = replace(last, remember_above=last.remember_above.clamp_max(_REMEMBER))
     _, later = step(rows, memory)
@@ -331,15 +331,15 @@ def _go_on(last: BlockUpdate, rows: Tensor, memory: BlockMemory) -> tuple[None, 
 class _Weigh:
     """The work that remembers how much queries count; see ``BatchQueries.weigh``."""
 
-    judge: Judge | None
+    unknown: ProbabilityOfUnknown | None
     distinct: Tensor | None  # [1, q] of all queries
     likelihood: Likelihood
 
     def __call__(self, rows: Tensor, memory: BlockMemory) -> tuple[None, BlockMemory]:
         unknown = memory.unknown
-        if self.judge is not None:
+        if self.unknown is not None:
             coordinates = self.likelihood.coordinates(rows)
-            unknown = self.judge(coordinates, memory.first).masked_fill(memory.known >= 0, 0)
+            unknown = self.unknown(coordinates, memory.first).masked_fill(memory.known >= 0, 0)
         distinct = memory.distinct
         if self.distinct is not None:
             distinct = self.distinct[:, memory.first : memory.first + rows.shape[1]]
@@ -432,7 +432,7 @@ class _State(NamedTuple):
 class InBlocks(BatchQueries):
     """The queries of one task, read in blocks.
 
-    It is also what the search updates (``loop.Queries``).
+    It is also what the search updates (``loop.SearchState``).
 
     The state is that of all classes, and what the blocks remember. ``before`` is what they
     remembered before the last update: the last assignments can be computed again from it, by every
@@ -459,7 +459,7 @@ class InBlocks(BatchQueries):
         self.idle = self.none_idle
         self.idle_for = 0  # how many more updates they may be idle
         self.all_classes = BlockUpdate(
-            of=likelihood.linear(),
+            linear=likelihood.linear(),
             slope=zeros,
             entry_cost=zeros,
             remember_above=zeros + above,
@@ -509,26 +509,26 @@ class InBlocks(BatchQueries):
     ) -> BatchAnswers:
         return BatchAnswers(Reading(self.pile, self.on_part(answer).found, self.before))
 
-    def weigh(self, judge: Judge | None, distinct: Tensor | None) -> None:
-        work = _Weigh(judge=judge, distinct=distinct, likelihood=self.likelihood)
+    def weigh(self, unknown: ProbabilityOfUnknown | None, distinct: Tensor | None) -> None:
+        work = _Weigh(unknown=unknown, distinct=distinct, likelihood=self.likelihood)
         _, self.memory = self.pile.each(work, self.memory)
         self.before = self.memory
-        self.any_unknown = judge is not None
+        self.any_unknown = unknown is not None
         if distinct is not None:
             self.distinct = distinct
         self._change(replace(self.all_classes, weighted=True))
 
     def search(self, prior: Concentrations, *, with_terms: bool = False) -> Outcome:
-        return anneal(self, prior, self.parameters).outcome
+        return anneal_and_iterate(self, prior, self.parameters).outcome
 
     def fix(self, which: Tensor, prior: Concentrations) -> Outcome:
         self._change(replace(self.all_classes, any_known=True))
         return resume(self, self.presence, prior, self.parameters).outcome
 
     def resume(self, updated: Updated, presence: Presence, prior: Concentrations) -> Outcome:
-        _, self.memory = self.pile.each(partial(_go_on, self.last), self.before)
-        after = After(last=self.last, updated=updated, likelihood=self.likelihood)
-        self.all_classes = replace(self.all_classes, after=after)
+        _, self.memory = self.pile.each(partial(_remember_end, self.last), self.before)
+        ended = EndedSearch(last=self.last, updated=updated, likelihood=self.likelihood)
+        self.all_classes = replace(self.all_classes, ended=ended)
         return resume(self, presence, prior, self.parameters).outcome
 
     def begin(self, sharpness: float) -> Presence:
@@ -566,7 +566,7 @@ class InBlocks(BatchQueries):
             if not still:
                 return Update(self.presence, sums.moved[None])
             self.state = state  # repeat the update, to see whether idle classes move
-        elif step.slope.dtype == torch.float32 and step.after is None:
+        elif step.slope.dtype == torch.float32 and step.ended is None:
             self.idle = self._idle([value * self.sharpness for value in ahead], alpha)
             self.idle_for = len(ahead)
         sums = self._take(replace(step, idle=self.idle))

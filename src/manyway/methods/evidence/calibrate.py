@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
+from operator import attrgetter
 
 import torch
 from torch import Tensor
@@ -20,6 +21,7 @@ from manyway.core import ExampleDoubts, Pile, Scaling, Tasks, count_labels
 from manyway.errors import InputError
 from manyway.methods.calibration import (
     Calibration,
+    Constants,
     Finish,
     Representation,
     calibrate_and_place,
@@ -33,7 +35,7 @@ from manyway.methods.evidence.adapt import Shift
 from manyway.methods.evidence.blocks import InBlocks
 from manyway.methods.evidence.copies import KeptExamples, distinct
 from manyway.methods.evidence.likelihood import Distances, query_weights
-from manyway.methods.evidence.missing import Completing, WithGaps
+from manyway.methods.evidence.missing import PlacingWithGaps, WithGaps
 from manyway.methods.evidence.names import ScaledTasks, representation_of, scale_tasks
 from manyway.methods.evidence.neighbourhood import clumping
 from manyway.methods.evidence.queries import BatchQueries, InMemory
@@ -96,8 +98,7 @@ def calibrate(
         prepared = replace(prepared, gaps=tasks.gaps or prepared.gaps)
         placed = PlacedQueries(learned=prepared, rows=prepared.place(tasks))
     learned = placed.learned
-    likelihood = learned.likelihood
-    told = dict(likelihood.learned)
+    told = dict(learned.likelihood.learned)
     representation = representation_of(learned.scaling)
     if representation is not None:
         told |= representation.learned
@@ -105,31 +106,29 @@ def calibrate(
     told |= shift.learned
     if learned.rehearsed is not None:
         told |= learned.rehearsed.told
-    if tasks.pile is not None:
-        pile = learned.placed_pile(tasks.pile)
-        in_blocks = InBlocks(pile, tasks, likelihood, parameters)
-        return CalibratedBatch(
-            queries=in_blocks,
-            parameters=parameters,
-            one_shot=learned.one_shot,
-            learned=told,
-            representation=learned.movable,
-            rehearsed=learned.rehearsed,
-            doubts=learned.doubts,
-        )
-    assert placed.rows is not None
-    in_memory = InMemory(placed.rows, tasks, likelihood, parameters)
-    return CalibratedBatch(
-        queries=in_memory,
+    batch = CalibratedBatch(
+        queries=_queries(placed, tasks, parameters),
         parameters=parameters,
         one_shot=learned.one_shot,
         learned=told,
-        make_prototypes=lambda: learned.prototypes(tasks, in_memory),
         representation=learned.movable,
         shift=learned.shift,
         rehearsed=learned.rehearsed,
         doubts=learned.doubts,
     )
+    if tasks.pile is not None:
+        return batch
+    return replace(batch, make_prototypes=lambda: learned.prototypes(tasks, batch.queries))
+
+
+def _queries(placed: PlacedQueries, tasks: Tasks, parameters: Parameters) -> BatchQueries:
+    """The queries of a batch, in memory or in blocks."""
+    learned = placed.learned
+    if tasks.pile is not None:
+        pile = learned.placed_pile(tasks.pile)
+        return InBlocks(pile, tasks, learned.likelihood, parameters)
+    assert placed.rows is not None
+    return InMemory(placed.rows, tasks, learned.likelihood, parameters)
 
 
 def is_one_shot(tasks: Tasks) -> bool:
@@ -161,9 +160,9 @@ class Learned:
         return WithGaps(self.calibration) if self.gaps else Distances(self.calibration)
 
     @property
-    def completing(self) -> Completing:
+    def placing_with_gaps(self) -> PlacingWithGaps:
         """What places queries with gaps."""
-        return Completing(scaling=self.scaling, calibration=self.calibration)
+        return PlacingWithGaps(scaling=self.scaling, calibration=self.calibration)
 
     @property
     def doubts(self) -> ExampleDoubts:
@@ -193,16 +192,16 @@ class Learned:
         if tasks.pile is not None:
             return None
         if self.gaps:
-            return self.completing(tasks.query)
+            return self.placing_with_gaps(tasks.query)
         return self.calibration.place(self.scaling(tasks.query))
 
     def placed_pile(self, pile: Pile) -> Pile:
         """The pile whose rows are scaled and placed when they are read."""
         if self.gaps:
-            return pile.then(self.completing)
+            return pile.then(self.placing_with_gaps)
         return pile.then(self.scaling).then(self.calibration.placing())
 
-    def prototypes(self, tasks: Tasks, queries: InMemory) -> Tensor:
+    def prototypes(self, tasks: Tasks, queries: BatchQueries) -> Tensor:
         """[t, k, d] the means of scaled examples and queries.
 
         Queries count as much as the method lets them:
@@ -213,14 +212,15 @@ class Learned:
         has no part in its mean.
         """
         of_queries = query_weights(queries.presence.masses).unsqueeze(1)
-        taken = queries.u * of_queries * float(queries.parameters.update_prototypes)
+        u: Tensor = queries.each(attrgetter("u"))  # in memory all queries are one part
+        taken = u * of_queries * float(queries.parameters.update_prototypes)
         weights = self.calibration.weights
         known = self.scaled[: len(weights)]
         sums = weighted_sums(known, known.support, weights)
         counts = count_labels(known.support_labels, known.n_classes, weights)
         if self.gaps:
             given = (~tasks.query.isnan()).to(sums)
-            totals = sums + taken.mT @ (self.completing.scaled(tasks.query) * given)
+            totals = sums + taken.mT @ (self.placing_with_gaps.scaled(tasks.query) * given)
             return totals / (counts.unsqueeze(-1) + taken.mT @ given)
         totals = sums + taken.mT @ self.scaling(tasks.query)
         return totals / (counts + taken.sum(1)).unsqueeze(-1)
@@ -256,7 +256,7 @@ class LearnedBatch(Learned):
         if self.query is None:
             return later
         query = self.query[:, rows]
-        return replace(later, placed=later.completing(query), query=query)
+        return replace(later, placed=later.placing_with_gaps(query), query=query)
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -313,7 +313,7 @@ def learn_and_place(
         doubt_labels=scaled.without_names,
     )
     n_query = tasks.n_query
-    learned = _with_power(scaled, calibration, placed[:, n_query:], parameters)
+    learned = _as_learned(scaled, calibration, placed[:, n_query:], parameters)
     return PlacedQueries(learned=learned, rows=placed[:, :n_query])
 
 
@@ -336,30 +336,23 @@ def _learn(scaled: ScaledTasks, parameters: Parameters) -> Learned:
     names = None
     if scaled.names is not None:
         names = calibration.place(scaled.names.vectors)
-    return _with_power(scaled, calibration, names, parameters)
+    return _as_learned(scaled, calibration, names, parameters)
 
 
-def _with_power(
+def _as_learned(
     scaled: ScaledTasks,
     calibration: Calibration,
     placed_names: Tensor | None,
     parameters: Parameters,
 ) -> Learned:
     """What was learned, with the power of final probabilities and with placed names [t, k, d]."""
-    constants = parameters.constants
-    one_shot = is_one_shot(scaled.tasks)
-    power = torch.ones_like(calibration.precision)
-    if not one_shot:
-        power = doubted(calibration.examples, constants)
     representation = representation_of(scaled.scaling)
+    power = _power(scaled, calibration, representation, parameters.constants)
+    calibration = replace(calibration, power=power)
     if representation is not None:
-        if one_shot:  # one example in few columns may be anywhere in its class
-            columns = representation.columns.flatten().square()
-            power = columns / (columns + constants.few_columns**2)
-        # Where the length of rows says little (h near 1), a little of ρ costs much.
+        # Where the length of rows says little (h near 1), a little of κ costs much.
         clumped = calibration.clumped * (1 - representation.shortening.flatten())
         calibration = replace(calibration, clumped=clumped)
-    calibration = replace(calibration, power=power)
     if scaled.names is not None:
         assert placed_names is not None
         calibration = scaled.names.added_to(calibration, placed_names)
@@ -367,16 +360,35 @@ def _with_power(
         scaled=scaled.tasks,
         scaling=scaled.scaling,
         calibration=calibration,
-        one_shot=one_shot,
+        one_shot=is_one_shot(scaled.tasks),
         kept=scaled.kept,
     )
 
 
+def _power(
+    scaled: ScaledTasks,
+    calibration: Calibration,
+    representation: Representation | None,
+    constants: Constants,
+) -> Tensor:
+    """[t] what final probabilities are raised to, by how much the examples could teach.
+
+    With one example per class that is N²/(N² + N₀²) for N effective columns, N₀ = ``few_columns``:
+    one example in few columns may be anywhere in its class. It is 1 where N is not known.
+    """
+    if not is_one_shot(scaled.tasks):
+        return doubted(calibration.examples, constants)
+    if representation is None:
+        return torch.ones_like(calibration.precision)
+    squares = representation.columns.flatten().square()
+    return squares / (squares + constants.few_columns**2)
+
+
 @dataclass(frozen=True, kw_only=True)
 class _ShrinkAndTune:
-    """What is done to a calibration at last.
+    """What is done to a calibration at last: prototypes are shrunk, and tuned where that is asked for.
 
-    Prototypes are shrunk, and tuned where that is asked for.
+    Where queries may be unknown, it is also measured how far classes come in clumps.
     """
 
     parameters: Parameters

@@ -56,28 +56,28 @@ def complete_support(tasks: Tasks) -> Tasks:
     if not bool(usable.any()):
         raise InputError("No column has a number in any example; give the examples some features.")
     if not bool(usable.all()):
-        tasks = _with_columns(tasks, Columns(usable.nonzero().squeeze(1)))
+        tasks = _with_columns(tasks, _Selection(usable.nonzero().squeeze(1)))
     return tasks.with_rows(_completed(tasks), tasks.query, gaps=gaps)
 
 
 @dataclass(frozen=True, eq=False)
-class Columns:
-    """Some columns [c] of rows."""
+class _Selection:
+    """From rows [t, n, d] to some columns of them [t, n, c]."""
 
-    which: Tensor
+    columns: Tensor  # [c]
 
     def __call__(self, rows: Tensor) -> Tensor:
-        return rows.index_select(-1, self.which)
+        return rows.index_select(-1, self.columns)
 
 
-def _with_columns(tasks: Tasks, columns: Columns) -> Tasks:
-    """The tasks with some columns only."""
+def _with_columns(tasks: Tasks, selected: _Selection) -> Tasks:
+    """The tasks with the selected columns only."""
     return tasks.with_rows(
-        columns(tasks.support),
-        columns(tasks.query),
-        base_mean=None if tasks.base_mean is None else columns(tasks.base_mean),
-        class_table=None if tasks.class_table is None else columns(tasks.class_table),
-        pile=None if tasks.pile is None else tasks.pile.then(columns),
+        selected(tasks.support),
+        selected(tasks.query),
+        base_mean=None if tasks.base_mean is None else selected(tasks.base_mean),
+        class_table=None if tasks.class_table is None else selected(tasks.class_table),
+        pile=None if tasks.pile is None else tasks.pile.then(selected),
     )
 
 
@@ -87,9 +87,8 @@ def _completed(tasks: Tasks) -> Tensor:
     given = ~rows.isnan()
     middle = rows.nanmean(1, keepdim=True)
     centred = (rows - middle).nan_to_num(0.0)
-    variances = centred.square().sum(1, keepdim=True) / (given.sum(1, keepdim=True) - 1).clamp_min(
-        1
-    )
+    freedom = (given.sum(1, keepdim=True) - 1).clamp_min(1)
+    variances = centred.square().sum(1, keepdim=True) / freedom
     scale = variances.sqrt().where(variances > 0, 1.0)
     members = one_hot(tasks.support_labels, tasks.n_classes, rows.dtype)
     guesses = members @ _class_guesses(centred / scale, given.to(rows), members)

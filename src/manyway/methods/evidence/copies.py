@@ -1,10 +1,10 @@
 """Near-copies: items of a burst, or the same item twice. They are no new evidence.
 
 Two items are near-copies where they are nearer to each other than two samples of a class are.
-Copies among the examples are dropped before the calibration (``distinct``). Of near-copies among
-the queries one counts in the search, in groups and in a shift (``distinct_queries``): 30 frames of
-one item are no 30 reasons for its class. The others are answered by what is found. How many there
-are (``copies``) says how certain it is that a class occurs.
+Copies among the examples are dropped before the calibration (``distinct``). Queries are compared
+before a search (``compare_queries``). Of near-copies one counts in the search, in groups and in a
+shift: 30 frames of one item are no 30 reasons for its class. The others are answered by what these
+say. How many copies there are says how certain it is that a class occurs.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from manyway.core import Joined, Sums, Tasks
+from manyway.core import Joined, Tasks
 from manyway.methods.calibration.distances import distances_between, squared_distances
 from manyway.methods.evidence.queries import BatchQueries, Part, sample, sampling_stride
 from manyway.methods.evidence.schedule import Schedule
@@ -28,27 +28,31 @@ _EQUAL = 1e-5  # squared lengths that differ by less than this part are equal, b
 _ROUNDING = 6
 
 
-def copies(queries: BatchQueries, one_shot: bool) -> Tensor:
-    """[t] how many near-copies queries have on average, themselves included.
+@dataclass(frozen=True, eq=False, kw_only=True)
+class QueryCopies:
+    """Which queries are near-copies of others."""
 
-    Of many queries some are compared with all: copies may follow each other, or lie far apart.
+    number: Tensor  # [t] how many near-copies queries have on average, themselves included
+    distinct: Tensor | None  # [t, q] 1 for queries that count, 0 for others; None: all count
+
+
+def compare_queries(queries: BatchQueries, one_shot: bool) -> QueryCopies:
+    """Look for near-copies among the queries.
+
+    Of many queries some are compared with all: copies may follow each other, or lie far apart. Of
+    two near-copies the one nearer to the origin of the metric counts, or the first one where both
+    are as near, so that the order of the queries decides nothing else. Where log-likelihoods are
+    given, there is no such origin, and all count.
     """
     compared = _Compared.of(queries, one_shot)
-    near = queries.each(partial(_count_near, compared)).values[0]
-    return (near / compared.rows.shape[1]).clamp_min(1)
-
-
-def distinct_queries(queries: BatchQueries, one_shot: bool) -> Tensor | None:
-    """[t, q] 1 for queries that count, 0 for near-copies of these; None where there are no copies.
-
-    Of two near-copies the one nearer to the origin of the metric counts, or the first one where
-    both are as near, so that the order of the queries decides nothing else.
-    """
-    if queries.likelihood.calibration is None:
-        return None
-    compared = _Compared.of(queries, one_shot)
-    found: Tensor = queries.each(partial(_find_distinct, compared)).values[0]
-    return None if bool((found == 1).all()) else found
+    counts, near = queries.each(partial(_compare, compared)).values
+    total = near.sum(1)
+    if queries.double_sums:
+        total = total.double()
+    distinct: Tensor | None = counts
+    if queries.likelihood.calibration is None or bool((counts == 1).all()):
+        distinct = None
+    return QueryCopies(number=(total / compared.rows.shape[1]).clamp_min(1), distinct=distinct)
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -80,36 +84,32 @@ class _Compared:
         """[t, b, n] whether some queries [t, b, d] are near-copies of these."""
         return squared_distances(some, self.rows) <= self.limit
 
-    def after(self, some: Tensor, numbers: Tensor) -> Tensor:
-        """[t, b] whether some queries [t, b, d] with such numbers [b] are copies that do not count."""
+    def comes_first(self, some: Tensor, numbers: Tensor) -> Tensor:
+        """[t, b, n] whether these count before some queries [t, b, d] with such numbers [b]."""
         lengths = some.square().sum(-1).unsqueeze(-1)
         theirs = self.rows.square().sum(-1).unsqueeze(1)
         equal = (lengths - theirs).abs() <= _EQUAL * theirs
         earlier = self.numbers < numbers.unsqueeze(-1)
-        comes_first = torch.where(equal, earlier, theirs < lengths)
-        return (self.near(some) & comes_first).any(-1)
+        return torch.where(equal, earlier, theirs < lengths)
 
 
-def _count_near(compared: _Compared, part: Part) -> Sums:
-    """The work that counts the pairs [t] of a row and a query that are near.
+def _compare(compared: _Compared, part: Part) -> Joined:
+    """The work that compares queries: whether they count, and to how many rows they are near [t, b].
 
     It takes some queries at a time.
     """
-    counts = [
-        compared.near(some).sum((1, 2)) for some in torch.split(part.coordinates, _MOST_COMPARED, 1)
-    ]
-    return Sums((torch.stack(counts).sum(0),))
-
-
-def _find_distinct(compared: _Compared, part: Part) -> Joined:
-    """The work that finds the queries that count [t, b]; see ``distinct_queries``."""
     placed = part.coordinates
     numbers = torch.arange(placed.shape[1], device=placed.device) + part.first
+    copies = []
+    n_near = []
     some = zip(
         torch.split(placed, _MOST_COMPARED, 1), torch.split(numbers, _MOST_COMPARED), strict=True
     )
-    copies = torch.cat([compared.after(rows, which) for rows, which in some], 1)
-    return Joined(((~copies).to(placed),))
+    for rows, which in some:
+        near = compared.near(rows)
+        copies.append((near & compared.comes_first(rows, which)).any(-1))
+        n_near.append(near.sum(-1))
+    return Joined(((~torch.cat(copies, 1)).to(placed), torch.cat(n_near, 1)))
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)

@@ -17,7 +17,6 @@ from torch import Tensor
 from manyway.core import Answered, Solution
 from manyway.methods.evidence.calibrate import CalibratedBatch
 from manyway.methods.evidence.confidence import Probabilities, tempered
-from manyway.methods.evidence.copies import copies
 from manyway.methods.evidence.group import Grouped, GroupPosterior
 from manyway.methods.evidence.judge import UnknownPosterior
 from manyway.methods.evidence.queries import Part
@@ -77,6 +76,7 @@ def count(batch: CalibratedBatch, findings: Findings) -> Solution:
     if contrast is not None:
         learned["contrast"] = contrast
     answer = Answer(probabilities=findings.probabilities, unknown_groups=unknown_groups)
+    n_copies = findings.searched.n_copies
     of_shift = batch.shift_power(findings.grouped.groups.presence.masses)
     answers = queries.answers(answer, partial(review_answers, of_shift))
     return Solution(
@@ -92,7 +92,7 @@ def count(batch: CalibratedBatch, findings: Findings) -> Solution:
             queries.given_classes,
         ),
         make_review_scores=answers.make_review_scores,
-        make_copies=partial(copies, queries, batch.one_shot),
+        make_copies=lambda: n_copies,
         unknown=answers.unknown,
         unknown_groups=answers.groups,
         unknown_medoids=medoids,

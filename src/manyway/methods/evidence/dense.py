@@ -1,4 +1,4 @@
-"""Likelihoods and assignments in memory, as the search loop updates them (``loop.Queries``)."""
+"""Likelihoods and assignments in memory, as the search loop updates them (``loop.SearchState``)."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from torch import Tensor
 
 from manyway.core.kernels import fused
 from manyway.core.parallel import LARGE, side_by_side
-from manyway.methods.evidence.loop import Found, Outcome, Update, anneal
+from manyway.methods.evidence.loop import Ended, Outcome, Update, anneal_and_iterate
 from manyway.methods.evidence.prior import (
     Concentrations,
     Presence,
@@ -28,7 +28,8 @@ _PIECE = 2**19
 # changes answers.
 _MATTERS = 1e-5
 
-Assigned = Callable[[Tensor, Tensor], Tensor]  # log-likelihoods and assignments -> new assignments
+# From log-likelihoods and assignments [t, b, k] of some queries to their new assignments.
+Assign = Callable[[Tensor, Tensor], Tensor]
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -136,8 +137,8 @@ class Dense:
         )
 
     def begin(self, sharpness: float) -> Presence:
-        assigned = self._assign(lambda likelihood, u: (likelihood * sharpness).softmax(-1))
-        return assigned.update.presence
+        first = self._assign(lambda likelihood, u: (likelihood * sharpness).softmax(-1))
+        return first.update.presence
 
     def update(
         self,
@@ -152,20 +153,20 @@ class Dense:
         """
         likely = self.likely
         if likely is not None and likely.left and likely.alpha == float(slopes.alpha):
-            later, found = likely.updated(slopes, sharpness)
-            if float(found.moved) >= tol:
+            later, update = likely.updated(slopes, sharpness)
+            if float(update.moved) >= tol:
                 self.likely = later
-                return found
+                return update
         self._write_likely()
 
-        def assigned(log_likelihood: Tensor, u: Tensor) -> Tensor:
+        def assign(log_likelihood: Tensor, u: Tensor) -> Tensor:
             scores = log_likelihood if sharpness == 1 else log_likelihood * sharpness
             return slopes.add_to(scores, remainders(u)).softmax(-1)
 
-        found_all = self._assign(assigned, tol, bool(ahead))
-        if len(found_all.places):
-            self.likely = self._likely(found_all, slopes, sharpness, len(ahead))
-        return found_all.update
+        of_all = self._assign(assign, tol, bool(ahead))
+        if len(of_all.places):
+            self.likely = self._likely(of_all, slopes, sharpness, len(ahead))
+        return of_all.update
 
     def _likely(
         self,
@@ -234,10 +235,8 @@ class Dense:
         entropy = -(self.counted * torch.xlogy(share, share)).sum((1, 2))
         return torch.stack([fit, entropy])
 
-    def _assign(self, assigned: Assigned, tol: float = 0.0, keep: bool = False) -> _Assignment:
-        """Take over the assignments that ``assigned`` makes for some queries.
-
-        It makes them of their likelihoods and assignments.
+    def _assign(self, assign: Assign, tol: float = 0.0, keep: bool = False) -> _Assignment:
+        """Take over the assignments that ``assign`` makes.
 
         Large arrays are gone through in pieces of few queries, which stay in the cache of a core.
         With ``keep``, the places of the assignments of one large task that matter, and what they
@@ -253,7 +252,7 @@ class Dense:
         def work(first: int) -> _Assignment:
             rows = slice(first, first + step)
             before = self.u[:, rows]
-            u = assigned(self.log_likelihood[:, rows], before)
+            u = assign(self.log_likelihood[:, rows], before)
             if weighted:
                 u.mul_(self.counted[:, rows])
             masses = u.sum(1)
@@ -277,8 +276,8 @@ class Dense:
         return _Assignment.joined(list(side_by_side(work, range(0, n_query, step))))
 
 
-def fused_search(queries: Dense, prior: Concentrations, parameters: Parameters) -> Found[Dense]:
-    """The same as ``anneal``, by the compiled kernel where there is one for these tensors.
+def fused_search(queries: Dense, prior: Concentrations, parameters: Parameters) -> Ended[Dense]:
+    """``anneal_and_iterate``, by the compiled kernel where there is one for these tensors.
 
     The kernel needs float32 on a GPU, queries that count one each, and a task that fits into one
     program. Tasks with queries that count less are searched once more, by the loop.
@@ -287,23 +286,23 @@ def fused_search(queries: Dense, prior: Concentrations, parameters: Parameters) 
     n_tasks, n_query, n_classes = log_likelihood.shape
     single = log_likelihood.dtype == torch.float32
     if not fused(log_likelihood) or not single:
-        return anneal(queries, prior, parameters)
+        return anneal_and_iterate(queries, prior, parameters)
     from manyway.methods.evidence import kernel
 
     weighted = _weighted_tasks(queries, prior)
     fits = n_classes <= kernel.MAX_CLASSES and n_query * n_classes <= kernel.MAX_PAIRS
     if not fits or len(weighted) == n_tasks:
-        return anneal(queries, prior, parameters)
+        return anneal_and_iterate(queries, prior, parameters)
     found = kernel.search(log_likelihood, prior.values, prior.normaliser, parameters)
     queries = replace(queries, u=found.assignments)
     n_iter = found.n_iter
     converged = found.converged
     if len(weighted):
-        again = anneal(queries.select(weighted), prior, parameters)
+        again = anneal_and_iterate(queries.select(weighted), prior, parameters)
         queries.replace(weighted, again.queries)
         n_iter = n_iter.index_copy(0, weighted, again.outcome.n_iter.to(n_iter))
         converged = converged.index_copy(0, weighted, again.outcome.converged.to(converged))
-    return Found(queries=queries, outcome=Outcome(n_iter=n_iter, converged=converged))
+    return Ended(queries=queries, outcome=Outcome(n_iter=n_iter, converged=converged))
 
 
 def _weighted_tasks(queries: Dense, prior: Concentrations) -> Tensor:

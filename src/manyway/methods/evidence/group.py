@@ -54,10 +54,7 @@ _NEGLIGIBLE = 1e-18
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Grouped:
-    """What the stage found.
-
-    The answers by search and groups, and the search's account of itself.
-    """
+    """What search and groups say about the queries, and the search's account of itself."""
 
     groups: Groups
     answers: GroupAnswers
@@ -192,7 +189,7 @@ class Groups:
     # squares
     lengths: Tensor
     # [t, g, k] what known labels say about the class of a group; [t, 0, k] where none is known
-    names: Tensor
+    known_evidence: Tensor
     updated: Updated
 
     @staticmethod
@@ -223,7 +220,9 @@ class Groups:
         classes = largest.topk(int((largest > 1).sum(1).max()), dim=1).indices
         work = partial(_sum_groups, classes, slopes, sampling_stride(queries.n_query))
         totals = queries.each(work).values
-        sums, free_sums, free_masses, lengths, names = (one.to(like) for one in totals)
+        sums, free_sums, free_masses, lengths, known_evidence = (
+            total.to(like) for total in totals
+        )
         weights = query_weights(presence.masses).gather(1, classes).to(like)
         weights = weights * float(queries.parameters.update_prototypes)
         return Groups(
@@ -233,7 +232,7 @@ class Groups:
             members=members,
             sums=sums,
             lengths=lengths,
-            names=names,
+            known_evidence=known_evidence,
             updated=queries.likelihood.updated(classes, free_sums, free_masses, weights),
         )
 
@@ -247,12 +246,12 @@ class Groups:
 
         ``known`` [t, k] are the classes with a known query.
 
-        With n_k examples and m_k queries in group k, and ρ = shared_error + 1/(n_k + 1), group k is
+        With n_k examples and m_k queries in group k, and ω = shared_error + 1/(n_k + 1), group k is
         of class j with
 
-            P_kj ∝ exp(Σ_q u_qk ℓ_qj / (1 + ρ (m_k − 1))):
+            P_kj ∝ exp(Σ_q u_qk ℓ_qj / (1 + ω (m_k − 1))):
 
-        m queries count as m / (1 + ρ(m − 1)) independent ones. With ``merge_groups`` a group may
+        m queries count as m / (1 + ω(m − 1)) independent ones. With ``merge_groups`` a group may
         also be a fragment of a larger one; see ``Fragments``. A query's own evidence is contained
         in its assignment already, so a group of one keeps its class: P is mixed with the identity
         in the parts 1 − 1/m and 1/m. Where half of all classes or more seem to be present, groups
@@ -275,8 +274,8 @@ class Groups:
             correlation = parameters.constants.shared_error + 1 / (examples.gather(1, columns) + 1)
             scores = totals * independent_part(sizes, correlation).unsqueeze(-1)
             if self.any_known:
-                scores = scores + self.names[:, part]
-                totals = totals + self.names[:, part]
+                scores = scores + self.known_evidence[:, part]
+                totals = totals + self.known_evidence[:, part]
             of_class = fragments.joined(scores.softmax(-1), totals, sizes, part)
             others = (1 - 1 / sizes.clamp_min(1)) * agreed
             if self.any_known:
@@ -290,7 +289,7 @@ class Groups:
     @property
     def any_known(self) -> bool:
         """Whether known labels say something about the classes of groups."""
-        return bool(self.names.shape[1])
+        return bool(self.known_evidence.shape[1])
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -332,28 +331,28 @@ class Fragments:
             most=ceil(schedule.most_groups_with_fragments),
         )
 
-    def joined(self, apart: Tensor, totals: Tensor, sizes: Tensor, part: slice) -> Tensor:
+    def joined(self, alone: Tensor, totals: Tensor, sizes: Tensor, part: slice) -> Tensor:
         """[t, g, k] the class probabilities of some groups, with what they are as fragments.
 
-        ``apart`` [t, g, k] are their probabilities if they are none, which are overwritten,
+        ``alone`` [t, g, k] are their probabilities if they are none, which are overwritten,
         ``totals`` [t, g, k] their Σ_q u_qg ℓ_qk and ``sizes`` [t, g] their masses.
         """
         tasks = self.tasks
         if not len(tasks):
-            return apart
+            return alone
         largest = self.masses.topk(min(self.most, self.masses.shape[-1]))
         columns = self.groups.classes[tasks, part]
         gain = self._log_odds(totals[tasks], columns, sizes[tasks], largest.indices, largest.values)
         none = torch.zeros_like(gain[..., :1])
         joining = torch.cat([none, gain], -1).softmax(-1)[..., 1:]
         fading = self.fading.unsqueeze(-1)
-        if self.groups.any_known:  # a group with a known query is not a fragment that lacks a name
-            fading = fading * self.groups.names[tasks, part].amax(-1).neg().exp()
+        if self.groups.any_known:  # a group with a known query is no fragment of another class
+            fading = fading * self.groups.known_evidence[tasks, part].amax(-1).neg().exp()
         joining = joining * fading.unsqueeze(-1)
-        found = apart[tasks] * (1 - joining.sum(-1, keepdim=True))
+        staying = alone[tasks] * (1 - joining.sum(-1, keepdim=True))
         larger = largest.indices.unsqueeze(1).expand_as(joining)
-        apart[tasks] = found.scatter_add_(-1, larger, joining)
-        return apart
+        alone[tasks] = staying.scatter_add_(-1, larger, joining)
+        return alone
 
     def _log_odds(
         self,
@@ -365,9 +364,8 @@ class Fragments:
     ) -> Tensor:
         """[m, g, l] log-odds that groups are fragments of the largest groups.
 
-        ``columns`` [m, g] are the classes of the groups.
-
-        These have the classes ``largest`` [m, l] and ``masses`` [m, l].
+        ``columns`` [m, g] are the classes of the groups, and ``sizes`` [m, g] their masses. The
+        largest groups have the classes ``largest`` [m, l] and the ``masses`` [m, l].
         """
         own = totals.gather(-1, columns.unsqueeze(-1))
         theirs = masses.unsqueeze(1)
@@ -394,7 +392,7 @@ def _sum_groups(classes: Tensor, slopes: Slopes, every: int, part: Part) -> Sums
 
     The sums are Σ u z of the members [t, g, d], as if no label were known; Σ u z [t, g, d] and Σ u
     [t, g] of the queries whose label is not known; ``Groups.lengths``, of every so many queries;
-    and ``Groups.names``.
+    and ``Groups.known_evidence``.
     """
     u = columns_of(part.u, classes)
     lengths = _sum_lengths(part.every(every))
@@ -406,10 +404,10 @@ def _sum_groups(classes: Tensor, slopes: Slopes, every: int, part: Part) -> Sums
     free = u * part.free
     # A group of class k contains no query of another class, so each known query of another class
     # multiplies its likelihood by 1 − u. Up to a number per group, this is to divide the likelihood
-    # of the query's class by it.
+    # of the query's own class by it.
     known = known_classes(part.known, part.u)
-    names = -(log_remainders(members).mT @ known)
-    return Sums((members.mT @ part.placed, free.mT @ part.placed, free.sum(1), lengths, names))
+    of_known = -(log_remainders(members).mT @ known)
+    return Sums((members.mT @ part.placed, free.mT @ part.placed, free.sum(1), lengths, of_known))
 
 
 def _sum_lengths(part: Part) -> Tensor:

@@ -10,12 +10,12 @@ class were left out. So a group has the log-ratio
 
     r = ln T(e; D, σ² + (½D)²) − ln T(e; 0, σ²).
 
-T is Student's distribution: σ comes from N left-out examples, which are its degrees of freedom.
+T is Student's distribution: σ comes from f left-out examples, which are its degrees of freedom.
 Where classes do not differ, D = 0 and r = 0: there nothing can be seen.
 
 Classes may come in clumps, and they may overlap: the queries around one are then farther from the
-nearest prototype than S/m + S/n, and none is unknown. This is a part ρ of S, and the excess is less
-by ρ S (1 − 1/m). The higher of two estimates of ρ counts: the excess of groups around examples (not
+nearest prototype than S/m + S/n, and none is unknown. This is a part κ of S, and the excess is less
+by κ S (1 − 1/m). The higher of two estimates of κ counts: the excess of groups around examples (not
 of embeddings, where a little of it costs much), and by how much the excess of groups around queries
 is above the mean excess of their members. For members of a class are S + S/n away, in clumps or
 not, and unknown queries are farther.
@@ -40,8 +40,8 @@ unknown, the whole batch says:
 
 where m_q queries lie together with q, and judge as their root. Near-copies count as one query. Few
 queries cannot decide it, because odds are limited. Here ε is divided by the root of m_q, for
-members of a class seldom look unknown together, and multiplied by f/e for queries that are farther
-off than unknown ones are (f is D and a deviation).
+members of a class seldom look unknown together, and multiplied by e₊/e for queries that are
+farther off than unknown ones are (e₊ is D and a deviation).
 
 The value of p follows from b Σ_q ln(1 − p + p exp λ_q): the queries of a batch share errors of
 prototypes and metric, and b is the part of them that is independent (``independent_part``). So a
@@ -49,10 +49,10 @@ batch without unknown queries stays without. A query is answered as unknown wher
 probable than any class, in a batch that probably has some.
 
 Few left-out examples may be alike by chance: σ is at least S √(2/d), that of d normal features.
-With few features they have chosen metric and first step too: there σ is multiplied by 1 + 5/N.
+With few features they have chosen metric and first step too: there σ is multiplied by 1 + 5/f.
 
 With one example per class no sample can be left out. S is then taken from the distances between the
-K prototypes, which are N, and the margin counts a ln(e⁻ᵍ + ½ε), which is cautious.
+K prototypes, so that f = K, and the margin counts a ln(e⁻ᵍ + ½ε), which is cautious.
 """
 
 from __future__ import annotations
@@ -98,7 +98,7 @@ class UnknownPosterior:
     # [t, a, a] how much each other query belongs to the neighbourhood of a query
     similarity: Tensor
     probabilities: Tensor  # [t, a] to be unknown
-    any_unknown: Tensor  # [t] the probability that any query is
+    some_unknown: Tensor  # [t] the probability that any query is
     stride: int
 
     def unknown(self, placed: Tensor, first: int) -> Tensor:
@@ -123,7 +123,7 @@ class UnknownPosterior:
 
         If that is more probable than any class [t, b, k].
         """
-        return (unknown > probabilities.amax(-1)) & (self.any_unknown > 0.5).unsqueeze(-1)
+        return (unknown > probabilities.amax(-1)) & (self.some_unknown > 0.5).unsqueeze(-1)
 
 
 def judge(batch: CalibratedBatch) -> UnknownPosterior | None:
@@ -179,11 +179,11 @@ def unknown_posterior(
         hint = "it learns from the classes what none of them looks like"
         raise InputError(f"open_set needs two classes or more: {hint}.")
     margin = calibration.log_likelihood(placed).topk(2).values.diff().squeeze(-1)
-    apart = _apart(calibration)
+    between = _between_neighbours(calibration)
     if one_shot:
-        calibration = _with_guessed_scatter(calibration, apart, schedule)
+        calibration = _with_guessed_scatter(calibration, between, schedule)
     around = Neighbourhoods.of(placed, calibration, schedule)
-    scales = Scales.of(calibration, apart, schedule)
+    scales = Scales.of(calibration, between, schedule)
     means = around.mean(placed)
     tests = _Tests(
         placed=placed,
@@ -194,11 +194,11 @@ def unknown_posterior(
         scales=scales,
         distances=calibration.squared_distances(placed),
     )
-    between = (margin.exp() + 0.5 * schedule.improbable).log()
+    of_margin = (margin.exp() + 0.5 * schedule.improbable).log()
     if not one_shot:
-        between = scales.distinct * (between - log(schedule.improbable))
-    together = tests.alone + tests.neighbours + between + 0.5 * tests.of_class
-    log_odds = schedule.unknown_weight * together
+        of_margin = scales.separation * (of_margin - log(schedule.improbable))
+    evidence = tests.alone + tests.neighbours + of_margin + 0.5 * tests.of_class
+    log_odds = schedule.unknown_weight * evidence
     sizes = around.sizes
     integrated = _integrate(
         log_odds,
@@ -213,22 +213,22 @@ def unknown_posterior(
         precision=calibration.precision,
         similarity=around.similarity,
         probabilities=integrated.probabilities,
-        any_unknown=integrated.any_unknown,
+        some_unknown=integrated.some_unknown,
         stride=stride,
     )
 
 
 def _with_guessed_scatter(
     calibration: Calibration,
-    apart: Tensor,
+    between: Tensor,
     schedule: Schedule,
 ) -> Calibration:
-    """With one example per class: S from the distance [t] between neighbouring prototypes.
+    """With one example per class: S from the distance ``between`` [t] neighbouring prototypes.
 
     Two samples of a class are 2S apart on average, and those of neighbouring classes a little
     farther.
     """
-    guess = schedule.one_shot_within * apart / (2 * (1 / calibration.counts).mean(-1))
+    guess = schedule.one_shot_within * between / (2 * (1 / calibration.counts).mean(-1))
     wider = (guess - calibration.scatter).unsqueeze(-1)
     return replace(
         calibration,
@@ -238,7 +238,7 @@ def _with_guessed_scatter(
     )
 
 
-def _apart(calibration: Calibration) -> Tensor:
+def _between_neighbours(calibration: Calibration) -> Tensor:
     """[t] the mean squared distance from a prototype to the nearest other one."""
     offsets = calibration.offsets
     nearest = []
@@ -264,30 +264,30 @@ class Scales:
 
     scatter: Tensor  # [t, 1] S
     noise: Tensor  # [t, 1] the standard deviation for members is this times 1/m + 1/n
-    apart: Tensor  # [t, 1] D
-    distinct: Tensor  # [t, 1] D/σ(1, n), at most 1
-    number: Tensor  # [t, 1] N
+    of_unknown: Tensor  # [t, 1] D, the mean excess of unknown queries
+    separation: Tensor  # [t, 1] D/σ(1, n), at most 1
+    freedom: Tensor  # [t, 1] f, the degrees of freedom of Student's distribution
     schedule: Schedule
 
     @staticmethod
-    def of(calibration: Calibration, apart: Tensor, schedule: Schedule) -> Scales:
-        """From the squared distance [t] between neighbouring prototypes."""
+    def of(calibration: Calibration, between: Tensor, schedule: Schedule) -> Scales:
+        """From the squared distance ``between`` [t] neighbouring prototypes."""
         scatter = calibration.scatter.unsqueeze(-1)
         errors = (1 / calibration.counts).mean(-1, keepdim=True)
         n_classes = calibration.offsets.shape[1]
-        number = (calibration.examples - 1).clamp_min(0).sum(-1, keepdim=True)
-        number = torch.where(number > 0, number, n_classes)
+        n_left_out = (calibration.examples - 1).clamp_min(0).sum(-1, keepdim=True)
+        freedom = torch.where(n_left_out > 0, n_left_out, n_classes)
         of_columns = scatter * (2 / calibration.columns).sqrt().unsqueeze(-1)
         noise = torch.maximum(calibration.noise.unsqueeze(-1), of_columns)
-        noise = noise * (1 + schedule.doubtful_examples / (2 * number))
-        excess = (apart.unsqueeze(-1) - 2 * errors * scatter).clamp_min(0)
-        tiny = torch.finfo(excess.dtype).tiny
+        noise = noise * (1 + schedule.doubtful_examples / (2 * freedom))
+        of_unknown = (between.unsqueeze(-1) - 2 * errors * scatter).clamp_min(0)
+        tiny = torch.finfo(of_unknown.dtype).tiny
         return Scales(
             scatter=scatter,
             noise=noise,
-            apart=excess,
-            distinct=(excess / (noise * (1 + errors)).clamp_min(tiny)).clamp_max(1),
-            number=number,
+            of_unknown=of_unknown,
+            separation=(of_unknown / (noise * (1 + errors)).clamp_min(tiny)).clamp_max(1),
+            freedom=freedom,
             schedule=schedule,
         )
 
@@ -301,12 +301,12 @@ class Scales:
         The classes have n samples.
         """
         variance = (self.noise * (1 + 1 / counts)).square()
-        return self.apart + (variance + self._spread).sqrt()
+        return self.of_unknown + (variance + self._spread).sqrt()
 
     @property
     def _spread(self) -> Tensor:
         """[t, 1] (½D)²: how much the excess of unknown queries varies, of which D is the mean."""
-        return (0.5 * self.apart).square()
+        return (0.5 * self.of_unknown).square()
 
     def log_ratio(self, group: NearGroup) -> Tensor:
         """[t, g] r.
@@ -318,15 +318,15 @@ class Scales:
         deviation = self.noise * (shared + (1 - shared) / group.sizes + 1 / group.counts)
         variance = deviation.square().clamp_min(torch.finfo(deviation.dtype).tiny)
         wider = variance + torch.maximum(self._spread, _LEAST_WIDER * variance)
-        lowest = -variance * self.apart / (wider - variance)
+        lowest = -variance * self.of_unknown / (wider - variance)
         excess = torch.maximum(self.excess(group), lowest)
-        unknown = self._log_density(excess - self.apart, wider)
+        unknown = self._log_density(excess - self.of_unknown, wider)
         return unknown - self._log_density(excess, variance)
 
     def _log_density(self, gap: Tensor, variance: Tensor) -> Tensor:
         """[t, g] of Student's distribution, up to a number."""
-        tail = (gap.square() / (self.number * variance)).log1p()
-        return -0.5 * ((self.number + 1) * tail + variance.log())
+        tail = (gap.square() / (self.freedom * variance)).log1p()
+        return -0.5 * ((self.freedom + 1) * tail + variance.log())
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -348,7 +348,7 @@ class _Tests:
 
     @property
     def odd_members(self) -> Tensor:
-        """[t, q] ε f/e, at most ε.
+        """[t, q] ε e₊/e, at most ε.
 
         Members of a class look unknown with the probability ½ε, but they are seldom farther off
         than unknown queries are.
@@ -369,9 +369,9 @@ class _Tests:
         of_members = self.around.mean(self.distances).gather(-1, nearest).squeeze(-1)
         of_members = of_members - scales.scatter
         room = scales.scatter * (1 - 1 / sizes)
-        crowding = self.around.crowding(scales.excess(group) - of_members, room, self.calibration)
-        crowding = torch.maximum(self.calibration.clumped, crowding).unsqueeze(-1)
-        return scales.log_ratio(group._replace(squares=group.squares - crowding * room))
+        clumped = self.around.clumped(scales.excess(group) - of_members, room, self.calibration)
+        clumped = torch.maximum(self.calibration.clumped, clumped).unsqueeze(-1)
+        return scales.log_ratio(group._replace(squares=group.squares - clumped * room))
 
     @property
     def of_class(self) -> Tensor:
@@ -420,7 +420,7 @@ class _Integrated(NamedTuple):
     """What is left when the proportion of unknown queries is integrated out."""
 
     probabilities: Tensor  # [t, q] to be unknown
-    any_unknown: Tensor  # [t] the probability that any query is
+    some_unknown: Tensor  # [t] the probability that any query is
 
 
 def _integrate(
@@ -447,12 +447,13 @@ def _integrate(
         return torch.logaddexp(torch.log1p(-grid), odds.unsqueeze(-1) + grid.log())
 
     limited = -torch.logaddexp(torch.log1p(-odd) - log_odds, odd.log())
-    together = share * around.sizes.rsqrt().unsqueeze(-1)
-    some = ((together * mixed(limited)).sum(1) + prior).logsumexp(-1)
-    any_unknown = (some + log(schedule.improbable / (1 - schedule.improbable))).sigmoid()
+    of_group = share * around.sizes.rsqrt().unsqueeze(-1)
+    log_ratio = ((of_group * mixed(limited)).sum(1) + prior).logsumexp(-1)
+    prior_log_odds = log(schedule.improbable / (1 - schedule.improbable))
+    some_unknown = (log_ratio + prior_log_odds).sigmoid()
     independent = independent_part(share.sum(1), correlation.unsqueeze(-1))
     proportion = (independent * (share * mixed(log_odds)).sum(1) + prior).softmax(-1)
     by_proportion = (log_odds.unsqueeze(-1) + torch.logit(grid)).sigmoid()
     given = (by_proportion * proportion.unsqueeze(1)).sum(-1)
-    probabilities = (given * any_unknown.unsqueeze(-1)).clamp_max(1)  # more than 1 by rounding
-    return _Integrated(probabilities=probabilities, any_unknown=any_unknown)
+    probabilities = (given * some_unknown.unsqueeze(-1)).clamp_max(1)  # more than 1 by rounding
+    return _Integrated(probabilities=probabilities, some_unknown=some_unknown)

@@ -43,7 +43,7 @@ class Linear(NamedTuple):
         return Linear(self.weights[:, classes], self.biases[classes])
 
 
-class Columns(NamedTuple):
+class ScoreColumns(NamedTuple):
     """ℓ of placed rows [b, k] that are ℓ themselves."""
 
     classes: Tensor  # [a]
@@ -52,9 +52,9 @@ class Columns(NamedTuple):
         """[b, a] sharpness·ℓ + addend [a]."""
         return torch.add(addend, rows.index_select(1, self.classes), alpha=sharpness)
 
-    def of_classes(self, classes: Tensor) -> Columns:
+    def of_classes(self, classes: Tensor) -> ScoreColumns:
         """The same for some of these classes [a]."""
-        return Columns(self.classes[classes])
+        return ScoreColumns(self.classes[classes])
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -115,7 +115,7 @@ class Likelihood(ABC):
         """[t, b, k] ℓ of placed rows."""
 
     @abstractmethod
-    def linear(self) -> Linear | Columns:
+    def linear(self) -> Linear | ScoreColumns:
         """ℓ of the rows of the one task, as products."""
 
     @abstractmethod
@@ -134,25 +134,19 @@ class Likelihood(ABC):
 
     @abstractmethod
     def lengths(self, placed: Tensor) -> Tensor:
-        """[t, b] distances of placed rows to the nearest prototype.
-
-        They are relative to those of members that are left out.
-        """
+        """[t, b] distances of placed rows to the nearest prototype, relative to those of members."""
 
     @abstractmethod
     def nearness(self, placed: Tensor, others: Tensor) -> Tensor:
-        """[t, n, m] from 0 to 1.
+        """[t, n, m] how near placed queries [t, n, d] are to others [t, m, d], from 0 to 1.
 
-        How much placed queries [t, n, d] and others [t, m, d] are alike: ½ at the squared distance
+        ½ at the squared distance
         2S of two samples of a class, with a logit that falls by 2 per 2S.
         """
 
     @abstractmethod
     def pair_distance(self, placed: Tensor) -> Tensor:
-        """[t] the squared distance of two placed queries that are no copies.
-
-        The queries are [t, n, d].
-        """
+        """[t] the squared distance of two placed queries [t, n, d] that are no copies."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -242,8 +236,8 @@ class GivenLikelihood(Likelihood):
     def of(self, placed: Tensor) -> Tensor:
         return placed
 
-    def linear(self) -> Columns:
-        return Columns(torch.arange(self.counts.shape[1], device=self.counts.device))
+    def linear(self) -> ScoreColumns:
+        return ScoreColumns(torch.arange(self.counts.shape[1], device=self.counts.device))
 
     def totals(self, sums: Tensor, masses: Tensor) -> Tensor:
         return sums
@@ -295,12 +289,11 @@ def known_classes(known: Tensor, like: Tensor) -> Tensor:
 
 
 def leave_one_out(distances: Tensor, weights: Tensor, masses: Tensor, scatter: Tensor) -> Tensor:
-    """[…, q, k] squared distances to prototypes without the query itself.
-
-    The bias of noisy means is subtracted.
+    """[…, q, k] unbiased squared distances to prototypes without the query itself.
 
     ``weights`` [q, k] is what each query contributes to a prototype and ``masses`` [k] the total,
-    support included. Without z, a mean of mass N is N/(N − c) times as far from z.
+    support included. Without z, of which it contains c, a mean of mass m is m/(m − c) times as far from
+    z.
     """
     others = masses - weights
     return distances * (masses / others).square() - scatter / others
@@ -309,7 +302,7 @@ def leave_one_out(distances: Tensor, weights: Tensor, masses: Tensor, scatter: T
 def query_weights(masses: Tensor) -> Tensor:
     """[t, k] how much of a support sample one query counts in the update of a prototype.
 
-    It is the agreement: 1 − N/min(|Q|, K), where N is the effective number of classes. A class with
+    It is the agreement: 1 − K̂/min(|Q|, K), where K̂ is the effective number of classes. A class with
     at most one query is not updated. With the weight a, the prototype of n_k examples becomes
 
         (n_k w_k + a Σ_q u_qk z_q) / (n_k + a m_k),
@@ -320,7 +313,10 @@ def query_weights(masses: Tensor) -> Tensor:
 
 
 def independent_part(masses: Tensor, correlation: Tensor) -> Tensor:
-    """The part of a group's m queries that counts as independent: 1 / (1 + ρ(m − 1)).
+    """The part of a group's m queries that counts as independent: 1 / (1 + ω(m − 1)).
+
+    ω is the ``correlation`` of their errors. Its part 1/(n + 1) follows from the prototype, which
+    is a mean of n samples.
 
     A query has variance s around its mean, and the mean of n samples has variance s/n. The mean of
     m queries then has s/m + s/n, so they count as

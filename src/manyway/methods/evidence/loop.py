@@ -11,10 +11,10 @@ each is certain of its own, and raises it to 1 in a fixed number of updates. Whe
 still agree on little, many classes occur, and the iterations use s > 1 (``schedule`` has the
 constants). Prototypes do not move during the search.
 
-The loop sees the queries only through ``Queries``: an update computes new assignments and returns
-what the prior needs to know about them. ``dense.Dense`` holds likelihoods and assignments of many
-tasks in memory. ``blocks.InBlocks`` reads the queries of one task in blocks, on one machine or on
-Dask. ``kernel.search`` is a compiled copy of this loop for GPUs.
+The loop sees the queries only through ``SearchState``: an update computes new assignments and
+returns what the prior needs to know about them. ``dense.Dense`` holds likelihoods and assignments
+of many tasks in memory. ``blocks.InBlocks`` reads the queries of one task in blocks, on one machine
+or on Dask. ``kernel.search`` is a compiled copy of this loop for GPUs.
 """
 
 from __future__ import annotations
@@ -38,10 +38,11 @@ class Update(NamedTuple):
     moved: Tensor  # [t] the largest change of an assignment; without meaning where `tol` is 0
 
 
-class Queries(Protocol):
-    """The queries of some tasks with their assignments, as the search loop updates them.
+class SearchState(Protocol):
+    """The queries of some tasks with their likelihoods and assignments, as the loop updates them.
 
-    ``dense.Dense`` and ``blocks.InBlocks`` are the two kinds.
+    ``dense.Dense`` and ``blocks.InBlocks`` are the two kinds. ``queries.BatchQueries`` is what the
+    other stages see of the queries.
     """
 
     def begin(self, sharpness: float) -> Presence:
@@ -73,8 +74,8 @@ class Queries(Protocol):
         """[2, t] the terms of the bound that depend on the queries."""
 
 
-Q = TypeVar("Q", bound=Queries)
-_AHEAD = 10  # how many updates of the annealing ``Queries.update`` is told in advance
+Q = TypeVar("Q", bound=SearchState)
+_AHEAD = 10  # how many updates of the annealing ``SearchState.update`` is told in advance
 _FAR = 1000  # and how many of all: so a huge limit of iterations costs no memory
 
 
@@ -89,20 +90,20 @@ class Outcome:
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
-class Found(Generic[Q]):
-    """The queries with their last assignments, and the outcome of the search."""
+class Ended(Generic[Q]):
+    """A search that has ended: the queries with their last assignments, and its outcome."""
 
     queries: Q
     outcome: Outcome
 
 
-def anneal(
+def anneal_and_iterate(
     queries: Q,
     prior: Concentrations,
     parameters: Parameters,
     *,
     with_terms: bool = False,
-) -> Found[Q]:
+) -> Ended[Q]:
     """Anneal, then iterate until no assignment moves by ``tol``.
 
     Every task follows the same rule on its own, so a batch gives the same answers as its tasks one
@@ -110,7 +111,7 @@ def anneal(
 
     Parameters
     ----------
-    queries : Queries
+    queries : SearchState
         They are changed: afterwards they have the last assignments.
     prior : Concentrations
     parameters : Parameters
@@ -123,7 +124,7 @@ def anneal(
 
     Returns
     -------
-    Found
+    Ended
     """
     schedule = parameters.constants
     presence = queries.begin(schedule.anneal_from)
@@ -148,7 +149,7 @@ def resume(
     presence: Presence,
     prior: Concentrations,
     parameters: Parameters,
-) -> Found[Q]:
+) -> Ended[Q]:
     """Iterate from assignments that an earlier search has found, with other likelihoods.
 
     There is no annealing: the groups are those of the earlier search. ``presence`` is what its
@@ -165,12 +166,12 @@ def _iterate(
     parameters: Parameters,
     *,
     with_terms: bool = False,
-) -> Found[Q]:
+) -> Ended[Q]:
     """Updates until nothing moves. A task that has converged takes no further part.
 
-    The tasks that still run are copied out (``Queries.select``) whenever some have converged, and
-    written back at the end (``Queries.replace``), so that few slow tasks do not cost as much as
-    all.
+    The tasks that still run are copied out (``SearchState.select``) whenever some have converged,
+    and written back at the end (``SearchState.replace``), so that few slow tasks do not cost as much
+    as all.
     """
     running = queries
     max_iter = parameters.max_iter
@@ -197,4 +198,4 @@ def _iterate(
     if running is not queries:
         queries.replace(alive, running)
     outcome = Outcome(n_iter=n_iter, converged=converged, terms=terms.parts)
-    return Found(queries=queries, outcome=outcome)
+    return Ended(queries=queries, outcome=outcome)

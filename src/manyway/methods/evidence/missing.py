@@ -21,8 +21,8 @@ by which ℓ is larger than that of ẑ,
 
     c_qk = ½ τ (‖(1 − P) (ẑ_q − w_k)‖² − (1 − f_q) S/n_k),
 
-and all that is linear in placed rows, such as the sums of groups, stays so (``WithGaps``). Examples
-are completed before anything is learned from them (``complete``).
+and all that is linear in placed rows, such as the sums of groups, stays so (``WithGaps``). Missing
+cells of examples are filled before anything is learned from them (``complete``).
 
 References: Little and Rubin, "Statistical Analysis with Missing Data", 2002 (chapter 11).
 """
@@ -45,27 +45,29 @@ _RIDGE = 1e-10  # of the mean of a diagonal: it keeps a system solvable, and cha
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class UpdatedWithGaps(Updated):
-    """Updated prototypes for rows that have ``WithGaps.more`` after their coordinates."""
+    """Updated prototypes for rows that have ``WithGaps.correction`` after their coordinates."""
 
     def __call__(self, placed: Tensor, u: Tensor, free: Tensor, log_likelihood: Tensor) -> Tensor:
         n_features = placed.shape[-1] - u.shape[-1]
-        more = placed[..., n_features:]
-        return super().__call__(placed[..., :n_features], u, free, log_likelihood - more) + more
+        coordinates = placed[..., :n_features]
+        correction = placed[..., n_features:]
+        updated = super().__call__(coordinates, u, free, log_likelihood - correction)
+        return updated + correction
 
 
 @dataclass(frozen=True, eq=False)
 class WithGaps(Distances):
     """The likelihood of rows some of which lack cells: placed rows are ẑ [d] and c [k]."""
 
-    def _more(self, placed: Tensor) -> Tensor:
-        """[t, b, k] c."""
+    def correction(self, placed: Tensor) -> Tensor:
+        """[t, b, k] c, by which ℓ is larger than that of the coordinates."""
         return placed[..., self.calibration.offsets.shape[-1] :]
 
     def coordinates(self, placed: Tensor) -> Tensor:
         return placed[..., : self.calibration.offsets.shape[-1]]
 
     def of(self, placed: Tensor) -> Tensor:
-        return super().of(self.coordinates(placed)) + self._more(placed)
+        return super().of(self.coordinates(placed)) + self.correction(placed)
 
     def linear(self) -> Linear:
         plain = super().linear()
@@ -84,24 +86,24 @@ class WithGaps(Distances):
         return super().nearness(self.coordinates(placed), self.coordinates(others))
 
 
-class Completed(NamedTuple):
+class PlacedRows(NamedTuple):
     """Rows whose gaps are filled."""
 
     placed: Tensor  # [b, d] ẑ
-    more: Tensor  # [b, k] c
+    correction: Tensor  # [b, k] c
     cells: Tensor  # [b, d] what is added to the scaled cells, 0 where they were given
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
-class Completing:
+class PlacingWithGaps:
     """From rows [t, b, d] with gaps to placed rows [t, b, d + k] of ``WithGaps``."""
 
     scaling: Scaling | Representation
     calibration: Calibration
 
     def __call__(self, rows: Tensor) -> Tensor:
-        found = self.completed(rows)
-        return torch.cat([found.placed, found.more], -1)
+        whole = self.filled(rows)
+        return torch.cat([whole.placed, whole.correction], -1)
 
     def scaled(self, rows: Tensor) -> Tensor:
         """[t, b, d] scaled rows, with any numbers in the gaps."""
@@ -109,24 +111,24 @@ class Completing:
             return self.scaling.with_gaps(rows)
         return self.scaling(rows.nan_to_num(0.0))
 
-    def completed(self, rows: Tensor) -> Completed:
-        """The rows, [t, b, …]; those without gaps as they are."""
+    def filled(self, rows: Tensor) -> PlacedRows:
+        """The placed rows, [t, b, …]; those without gaps as they are."""
         gaps = rows.isnan()
         n_columns = rows.shape[-1]
         n_classes = self.calibration.offsets.shape[1]
         placed = self.calibration.place(self.scaled(rows))
-        more = placed.new_zeros(*placed.shape[:2], n_classes)
+        correction = placed.new_zeros(*placed.shape[:2], n_classes)
         cells = torch.zeros_like(placed)
         at_once = max(1, _NUMBERS_AT_ONCE // (n_columns * (n_columns + 2 * n_classes)))
         metric = self.calibration.placing().metric
         for task, lacking in enumerate(gaps.any(-1)):
-            one = _OneTask.of(self.calibration, metric, task)
+            of_task = _OneTask.of(self.calibration, metric, task)
             for some in lacking.nonzero().squeeze(1).split(at_once):
-                found = one.completed(placed[task, some], gaps[task, some])
-                placed[task, some] = found.placed.to(placed)
-                more[task, some] = found.more.to(placed)
-                cells[task, some] = found.cells.to(placed)
-        return Completed(placed=placed, more=more, cells=cells)
+                whole = of_task.filled(placed[task, some], gaps[task, some])
+                placed[task, some] = whole.placed.to(placed)
+                correction[task, some] = whole.correction.to(placed)
+                cells[task, some] = whole.cells.to(placed)
+        return PlacedRows(placed=placed, correction=correction, cells=cells)
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -137,8 +139,8 @@ class Filling:
     calibration: Calibration
 
     def __call__(self, rows: Tensor) -> Tensor:
-        completing = Completing(scaling=self.representation, calibration=self.calibration)
-        cells = self.representation.cells(rows, completing.completed(rows).cells)
+        placing = PlacingWithGaps(scaling=self.representation, calibration=self.calibration)
+        cells = self.representation.cells(rows, placing.filled(rows).cells)
         return rows.where(~rows.isnan(), cells)
 
 
@@ -170,7 +172,7 @@ class _OneTask:
             half_precision=own(calibration.precision) / 2,
         )
 
-    def completed(self, placed: Tensor, gaps: Tensor) -> Completed:
+    def filled(self, placed: Tensor, gaps: Tensor) -> PlacedRows:
         """Of placed rows [b, d], which have any numbers in their gaps [b, d].
 
         1 − P is measured in an orthonormal basis of the rows of the metric that belong to the gaps:
@@ -189,9 +191,9 @@ class _OneTask:
         inside = (of_mean - of_classes).square().sum(1)
         cells = torch.linalg.solve_triangular(factor.mT, of_mean - of_row, upper=True).squeeze(-1)
         cells = cells * gaps
-        return Completed(
+        return PlacedRows(
             placed=rows + cells @ self.metric,
-            more=self.half_precision * (inside - (1 - given) * self.errors),
+            correction=self.half_precision * (inside - (1 - given) * self.errors),
             cells=cells,
         )
 

@@ -15,7 +15,7 @@ the queries. The guess that explains the queries better says which classes occur
 Then items are centred on the mean of the queries, less what is particular to these classes
 (``_middle``):
 
-    middle = mean_q z_q − (Σ_k π_k v_k − v̄) / N,        N = exp(−Σ_k π_k ln π_k).
+    middle = mean_q z_q − (Σ_k π_k v_k − v̄) / K̂,        K̂ = exp(−Σ_k π_k ln π_k).
 """
 
 from __future__ import annotations
@@ -130,8 +130,6 @@ def scale_tasks(
     """
     items = replace(tasks, class_table=None)
     vectors = tasks.class_features
-    if vectors is not None:
-        vectors = vectors.expand(tasks.n_tasks, -1, -1)
     if parameters.scale == "auto" and (vectors is None or tasks.n_support):
         representation = learn_representation(items, parameters.constants)
         scaled = ScaledTasks(tasks=represented(items, representation), scaling=representation)

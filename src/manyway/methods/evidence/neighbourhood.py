@@ -5,14 +5,15 @@ Those that lie together with it, as if it were a class of one sample.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from math import ceil
+from operator import itemgetter
 
 import torch
 from torch import Tensor
 
-from manyway.core import Tasks, one_hot
+from manyway.core import Tasks, mapped, one_hot
 from manyway.methods.calibration.calibration import Calibration
 from manyway.methods.calibration.distances import distances_between, squared_distances
 from manyway.methods.evidence.copies import copy_distance
@@ -45,7 +46,7 @@ class Neighbourhoods:
         precision = calibration.precision.view(-1, 1, 1)
         pair_distance = 2 * calibration.scatter
         distances = distances_between(placed)
-        # With itself
+        # A query is a copy of itself.
         copies = distances <= copy_distance(pair_distance, calibration.columns, schedule)
         share = 1 / copies.sum(-1).to(placed)
         distances = torch.where(copies, 2 * scatter, distances)  # of two samples of a class
@@ -72,8 +73,8 @@ class Neighbourhoods:
         """[t, q] the effective number of queries in each neighbourhood."""
         return effective_size(self.similarity, self.share)
 
-    def crowding(self, excess: Tensor, room: Tensor, calibration: Calibration) -> Tensor:
-        """[t] ρ from the excess [t, q] of neighbourhoods and S (1 − 1/m).
+    def clumped(self, excess: Tensor, room: Tensor, calibration: Calibration) -> Tensor:
+        """[t] κ of ``judge``, from the excess [t, q] of neighbourhoods and S (1 − 1/m).
 
         Σ e / Σ S (1 − 1/m), and a large neighbourhood that has none.
         """
@@ -97,7 +98,7 @@ def effective_size(weights: Tensor, share: Tensor) -> Tensor:
 
 
 def clumping(calibration: Calibration, tasks: Tasks, schedule: Schedule) -> Tensor:
-    """[t] ρ of the neighbourhoods of examples; see ``judge``.
+    """[t] κ of the neighbourhoods of examples; see ``judge``.
 
     Examples have a part in prototypes, which are nearer to them by 2S/n for it.
     """
@@ -105,10 +106,11 @@ def clumping(calibration: Calibration, tasks: Tasks, schedule: Schedule) -> Tens
     placed = calibration.place(tasks.support[:, ::stride])
     labels = tasks.support_labels[:, ::stride]
     size = max(1, MOST_NUMBERS // labels.shape[1] ** 2)
+    placed_calibration = replace(calibration, metric=None)
     found = []
     for first in range(0, len(placed), size):
         at = slice(first, first + size)
-        some = calibration.of_tasks(at)
+        some = mapped(placed_calibration, itemgetter(at))
         around = Neighbourhoods.of(placed[at], some, schedule)
         scatter = some.scatter.unsqueeze(-1)
         sizes = around.sizes
@@ -116,5 +118,5 @@ def clumping(calibration: Calibration, tasks: Tasks, schedule: Schedule) -> Tens
         nearer = 2 * scatter.unsqueeze(-1) * parts / some.counts.unsqueeze(1)
         distances = some.squared_distances(around.mean(placed[at])) + nearer
         excess = distances.amin(-1) - scatter / sizes
-        found.append(around.crowding(excess, scatter * (1 - 1 / sizes), some))
+        found.append(around.clumped(excess, scatter * (1 - 1 / sizes), some))
     return torch.cat(found)

@@ -26,7 +26,7 @@ from torch import Tensor
 from manyway.core import Answered, Joined, Reading, Tasks
 from manyway.methods.evidence.dense import Dense, fused_search
 from manyway.methods.evidence.likelihood import Likelihood, Updated, known_classes
-from manyway.methods.evidence.loop import Outcome, anneal, resume
+from manyway.methods.evidence.loop import Outcome, anneal_and_iterate, resume
 from manyway.methods.evidence.prior import Concentrations, Presence, Slopes, remainders
 from manyway.methods.evidence.schedule import Parameters
 
@@ -54,9 +54,9 @@ class Part:
     distinct: Tensor  # [t, b] 1; 0 for near-copies of other queries, which count nothing
     assign: Callable[[], Tensor]  # makes the last assignments [t, b, k]
     likelihood: Likelihood
-    any_given: bool
-    any_known: bool
-    any_unknown: bool
+    any_given: bool  # whether a label is known
+    any_known: bool  # whether a known label is news
+    any_unknown: bool  # whether some query may be unknown
 
     @property
     def u(self) -> Tensor:
@@ -106,7 +106,7 @@ class Part:
 
 # The probability [t, b] of placed queries [t, b, d] to be unknown, the first of which has that
 # number; see ``judge``.
-Judge = Callable[[Tensor, int], Tensor]
+ProbabilityOfUnknown = Callable[[Tensor, int], Tensor]
 
 
 def counted(unknown: Tensor, distinct: Tensor) -> Tensor:
@@ -156,10 +156,11 @@ class BatchQueries(ABC):
         """The sum of the work over all parts."""
 
     @abstractmethod
-    def weigh(self, judge: Judge | None, distinct: Tensor | None) -> None:
+    def weigh(self, unknown: ProbabilityOfUnknown | None, distinct: Tensor | None) -> None:
         """Let queries count as much as they are members of classes, and near-copies once.
 
-        ``distinct`` [t, q] is 0 for near-copies of queries that count; None: there are none.
+        ``unknown`` says how probable it is that queries are unknown; None: none is. ``distinct``
+        [t, q] is 0 for near-copies of queries that count; None: there are none.
         """
 
     @abstractmethod
@@ -268,10 +269,10 @@ class InMemory(BatchQueries):
     def each(self, work: Callable[[Part], Any]) -> Any:
         return work(self.part)
 
-    def weigh(self, judge: Judge | None, distinct: Tensor | None) -> None:
+    def weigh(self, unknown: ProbabilityOfUnknown | None, distinct: Tensor | None) -> None:
         part = self.part
-        if judge is not None:
-            part.unknown = judge(part.coordinates, 0).masked_fill(part.given >= 0, 0)
+        if unknown is not None:
+            part.unknown = unknown(part.coordinates, 0).masked_fill(part.given >= 0, 0)
             part.any_unknown = True
         if distinct is not None:
             self.distinct = distinct
@@ -281,7 +282,7 @@ class InMemory(BatchQueries):
     def search(self, prior: Concentrations, *, with_terms: bool = False) -> Outcome:
         queries = Dense.of(self.part.log_likelihood, self.counted)
         if with_terms:
-            found = anneal(queries, prior, self.parameters, with_terms=True)
+            found = anneal_and_iterate(queries, prior, self.parameters, with_terms=True)
         else:
             found = fused_search(queries, prior, self.parameters)
         self._take(found.queries.u)

@@ -128,20 +128,20 @@ def _of_support(
     task: Tasks,
     parameters: Parameters,
     label: Label,
-    trust: Tensor,
+    weights: Tensor,
 ) -> Rehearsed:
-    """That of one task, whose examples [s] count so much."""
+    """That of one task, whose examples have such weights [s]."""
     found = distinct(task, parameters.constants)
     task = found.tasks
     if found.kept.rows is not None:
-        trust = trust[found.kept.rows[0]]
+        weights = weights[found.kept.rows[0]]
     examples = _in_order(task.support[0], task.support_labels[0])
     counts = torch.bincount(examples.labels)
     mean_count = float(len(counts) / (1 / counts.double()).sum())
     n_held = max(1, round(mean_count) // _HELD_PART)
     n_able = int((counts > n_held).sum())
     if n_able < 2:
-        return Rehearsed.nothing(trust)
+        return Rehearsed.nothing(weights)
     n_present = ceil(n_able / _EVERY)
     rehearsal = rehearse(
         examples.labels.cpu(),
@@ -151,8 +151,8 @@ def _of_support(
     )
     batches = rehearsal.tasks(task.support[0][examples.rows], task.base_mean)
     held_out = _HeldOut(
-        classes=rehearsal.query_labels.to(trust.device),
-        trust=trust[examples.rows][rehearsal.query_rows.to(trust.device)],
+        classes=rehearsal.query_labels.to(weights.device),
+        weights=weights[examples.rows][rehearsal.query_rows.to(weights.device)],
     )
     solution = label(batches, parameters)
     prior_sd = parameters.constants.rehearsed_sd
@@ -173,21 +173,21 @@ class _HeldOut(NamedTuple):
     """What is known of held-out examples."""
 
     classes: Tensor  # [t, q]
-    trust: Tensor  # [t, q] how probably these are right
+    weights: Tensor  # [t, q] how probably these are right: 1 − o
 
 
 def _compared(solution: Solution, held_out: _HeldOut, power: Tensor) -> Rehearsed:
     """Answers for held-out examples, and what they say about claims."""
     claims, labels = solution.probabilities.max(-1)
-    trust = held_out.trust.to(claims)
-    right = (labels == held_out.classes) * trust
-    sure = (claims > _SURE) * trust
+    weights = held_out.weights.to(claims)
+    right = (labels == held_out.classes) * weights
+    sure = (claims > _SURE) * weights
     listed = _Listed.of(solution, held_out.classes)
-    total = trust.sum().clamp_min(_FEWEST)
+    total = weights.sum().clamp_min(_FEWEST)
     numbers = {
         "n_items": total.round(),
         "right": right.sum() / total,
-        "claimed": (claims * trust).sum() / total,
+        "claimed": (claims * weights).sum() / total,
         "n_sure": sure.sum().round(),
         "sure_right": (right * (claims > _SURE)).sum() / sure.sum().clamp_min(_FEWEST),
         "n_listed": torch.tensor(listed.number),
@@ -223,7 +223,7 @@ def _best_power(probabilities: Tensor, held_out: _HeldOut, prior_sd: float) -> T
     for log_power in log_powers:
         power = log_power.exp()
         cross_entropy = (logs * power).logsumexp(-1) - own * power
-        total = (cross_entropy * held_out.trust).sum()
+        total = (cross_entropy * held_out.weights).sum()
         losses.append(total + 0.5 * (log_power / prior_sd).square())
     return log_powers[torch.stack(losses).argmin()].exp()
 
@@ -290,7 +290,6 @@ def _evenly_spaced(places: Tensor, number: int | Tensor, most: int) -> Tensor:
     >>> _evenly_spaced(torch.arange(5), 5, 2).tolist()
     [True, False, False, True, False]
     """
-    number = torch.as_tensor(number, device=places.device)
 
     def kept_before(place: Tensor) -> Tensor:
         return (place * most).div(number, rounding_mode="floor")

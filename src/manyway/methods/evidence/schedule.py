@@ -120,7 +120,7 @@ class Schedule(ScoreConstants, Counting, Constants):
 
 
 def agreement(masses: Tensor) -> Tensor:
-    """[t] 1 − N / min(|Q|, K), where N is the effective number of classes.
+    """[t] 1 − K̂ / min(|Q|, K), where K̂ is the effective number of classes.
 
     Near 1 where few classes have many queries each. 0 where all classes, or as many as there are
     queries, are equally frequent.

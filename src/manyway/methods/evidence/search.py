@@ -18,7 +18,7 @@ import torch
 from torch import Tensor
 
 from manyway.methods.evidence.calibrate import CalibratedBatch
-from manyway.methods.evidence.copies import distinct_queries
+from manyway.methods.evidence.copies import compare_queries
 from manyway.methods.evidence.judge import UnknownPosterior
 from manyway.methods.evidence.loop import Outcome
 from manyway.methods.evidence.prior import Concentrations
@@ -29,6 +29,7 @@ class Searched:
     """What the stage found, beside the last assignments, which the queries have."""
 
     prior: Concentrations
+    n_copies: Tensor  # [t] how many near-copies queries have on average, themselves included
     n_iter: Tensor  # [t] iterations so far, without the annealing
     converged: Tensor  # [t] whether the last search has
     # [t, i] the terms of the bound after each iteration, where they were recorded
@@ -62,21 +63,23 @@ def search(
     Searched
     """
     queries = batch.queries
-    distinct = distinct_queries(queries, batch.one_shot)
+    copies = compare_queries(queries, batch.one_shot)
+    distinct = copies.distinct
     weighted = unknown is not None or distinct is not None
     if weighted:
-        judge = None if unknown is None else unknown.unknown
-        queries.weigh(judge, distinct)
+        of_unknown = None if unknown is None else unknown.unknown
+        queries.weigh(of_unknown, distinct)
     prior = batch.parameters.prior(
         queries.n_query,
         queries.likelihood.counts,
         weighted=weighted,
         double=queries.double_sums,
     )
-    found = queries.search(prior, with_terms=with_terms)
+    outcome = queries.search(prior, with_terms=with_terms)
     return Searched(
         prior=prior,
-        n_iter=found.n_iter,
-        converged=found.converged,
-        terms=found.terms,
+        n_copies=copies.number,
+        n_iter=outcome.n_iter,
+        converged=outcome.converged,
+        terms=outcome.terms,
     )

@@ -1,25 +1,29 @@
 """Evidence: calibrated likelihoods, and as few classes as the queries give evidence for.
 
 The method of this project. A query with the features z_q has in class k, whose n_k examples have
-the mean w_k and the pooled scatter S, the log-likelihood
+the shortened mean w_k and the pooled scatter S, the log-likelihood
 
     ℓ_qk = −½ τ (‖z_q − w_k‖² − S/n_k).
 
-S/n_k is what the random error of w_k adds to a squared distance on average. The proportions of the
-classes among the queries have a Dirichlet(α, …, α) prior and are integrated out (``prior``). The
-labels maximise a bound on ln p(queries | support), and with it the number of classes that occur is
-found. Six stages, each in a module of its own name, of which ``answer`` is the story:
+S/n_k is what the random error of w_k adds to a squared distance on average: n_k is what the
+examples are worth, more than their number where w_k is shortened (`Calibration.shrunk`). The
+proportions of the classes among the queries have a Dirichlet(α, …, α) prior and are integrated out
+(``prior``). The labels maximise a bound on ln p(queries | support), and with it the number of
+classes that occur is found. There are seven stages, each in a module of its own name. ``label``
+calls the first two, and ``answer`` the others:
 
 1. **calibrate** (`calibrate`, with `names` and `manyway.methods.calibration`): what a distance says
    about a class, that is, the metric of ‖·‖, the precision τ and S; and the queries where that is
    measured;
-2. **judge** (`judge`): ν_q, how probable it is that a query is of none of the classes, with
+2. **adapt** (`adapt`): where the first answer gives a reason, the queries are moved back by what
+   they all differ from the examples in, and answered again;
+3. **judge** (`judge`): ν_q, how probable it is that a query is of none of the classes, with
    ``open_set``;
-3. **search** (`search`): the assignments u with the highest evidence, and with them the classes
+4. **search** (`search`): the assignments u with the highest evidence, and with them the classes
    that occur;
-4. **group** (`group`): what the queries of a class say together, and what known labels change;
-5. **confidence** (`confidence`): how sure to be, the power of the final probabilities;
-6. **count** (`count`): probabilities p_qk (1 − ν_q), and which classes are present.
+5. **group** (`group`): what the queries of a class say together, and what known labels change;
+6. **confidence** (`confidence`): how sure to be, the power of the final probabilities;
+7. **count** (`count`): probabilities p_qk (1 − ν_q), and which classes are present.
 
 Queries are held in memory (`queries`), for many tasks at once, or read in blocks (`blocks`), for
 one. `streams` carries what earlier batches taught, and `review` says which query a person should

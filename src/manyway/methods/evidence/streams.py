@@ -36,7 +36,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from manyway.core import Answered, Joined, Solution, Tally, Tasks, has_gaps, mapped, tally
+from manyway.core import Answered, Counting, Joined, Solution, Tally, Tasks, has_gaps, mapped, tally
 from manyway.methods.evidence.adapt import Moved, with_queries
 from manyway.methods.evidence.prior import Presence, remainders
 from manyway.methods.evidence.schedule import Parameters
@@ -45,18 +45,7 @@ from manyway.methods.evidence.schedule import Parameters
 # classes of its batches, and longer runs gained nothing more. A batch that is larger is enough for
 # itself.
 MOST_ITEMS = 1024
-
-Solve = Callable[[Tasks, Any], Solution]  # (tasks, what was learned from their support) -> answers
-
-
-@dataclass(frozen=True, kw_only=True)
-class Labelling:
-    """How batches are labelled."""
-
-    alone: Solve  # a new batch, whose queries may be moved back (``adapt``)
-    together: Solve  # some batches of a run, each of which was moved back by its own shift
-
-
+# The answers of a solution that are kept.
 _OF_UNKNOWN = ("unknown", "unknown_groups", "unknown_medoids")  # with ``open_set``
 _ANSWERS = ("probabilities", "n_iter", "converged")
 # What a solution makes on request, and the argument of its constructor that makes it.
@@ -65,6 +54,16 @@ _ON_REQUEST = {
     "review_scores": "make_review_scores",
     "copies": "make_copies",
 }
+
+Solve = Callable[[Tasks, Any], Solution]  # (tasks, what was learned from their support) -> answers
+
+
+@dataclass(frozen=True, kw_only=True)
+class Labelling:
+    """How batches are labelled alone, and as a run."""
+
+    alone: Solve  # a new batch, whose queries may be moved back (``adapt``)
+    together: Solve  # some batches of a run, each of which was moved back by its own shift
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -166,17 +165,17 @@ class StreamMemory:
     def _lengths_after(self, evidence: Tensor) -> Tensor:
         """[t, r + 1] ln of the probability of each length of the run.
 
-        The batches have E [t, r + 1].
+        ``evidence`` [t, r + 1] is E of the last 1 … r + 1 batches together.
         """
         rate = (self.changes / (self.changes + self.stays)).unsqueeze(-1)
         longer = self.lengths + (1 - rate).log() + evidence[:, 1:] - self.evidence - evidence[:, :1]
         return torch.cat([rate.log(), longer], 1).log_softmax(1)
 
-    def earlier(self, before: StreamMemory, improbable: float) -> Tensor:
+    def n_earlier(self, before: StreamMemory, improbable: float) -> Tensor:
         """[t] with how many of the batches in ``before`` the last one is labelled.
 
-        The most probable length of the run, less the new batch; 0 where the batch begins a run with
-        a probability above ``improbable``.
+        That is the most probable length of the run, less the new batch; 0 where the batch begins a
+        run with a probability above ``improbable``.
         """
         longest = min(self.lengths.shape[1] - 1, len(before.query))
         if longest < 1:
@@ -229,7 +228,7 @@ def next_batch(
         The answers for the new batch, with the memory for the batch after it.
     """
     memory: StreamMemory = tasks.earlier or StreamMemory.empty(tasks)
-    memory = mapped(memory, lambda one: one.to(tasks.device))
+    memory = mapped(memory, lambda tensor: tensor.to(tasks.device))
     tasks = replace(tasks, earlier=None, stream=None)
     if tasks.pile is not None:
         if tasks.n_query > MOST_ITEMS:  # enough for itself, and too much to remember
@@ -242,15 +241,16 @@ def next_batch(
     if alone.moved_by is not None:
         tasks = with_queries(tasks, Moved(alone.moved_by))
     remembered = memory.after(alone, tasks.query, tasks.known_labels, parameters)
-    earlier = remembered.earlier(memory, parameters.constants.improbable)
+    n_earlier = remembered.n_earlier(memory, parameters.constants.improbable)
     parts = []
-    for n_earlier in sorted(set(earlier.tolist()) - {0}):
-        rows = (earlier == n_earlier).nonzero().squeeze(1)
-        found = labelling.together(_run(tasks, memory, n_earlier, rows), select_rows(learned, rows))
-        answers = _first(found, tasks.n_query)
+    for number in sorted(set(n_earlier.tolist()) - {0}):
+        rows = (n_earlier == number).nonzero().squeeze(1)
+        run = _run(tasks, memory, number, rows)
+        together = labelling.together(run, select_rows(learned, rows))
+        answers = _first(together, tasks.n_query)
         # Copies in the batch, or of earlier items.
-        answers["copies"] = torch.maximum(alone.copies[rows], found.copies)
-        parts.append(_Joint(rows=rows, answers=answers, solution=found))
+        answers["copies"] = torch.maximum(alone.copies[rows], together.copies)
+        parts.append(_Joint(rows=rows, answers=answers, solution=together))
     solution = _put_together(alone, parts)
     solution.memory = remembered
     return solution
@@ -275,9 +275,7 @@ def _run(tasks: Tasks, memory: StreamMemory, n_earlier: int, rows: Tensor) -> Ta
 def in_streams(
     tasks: Tasks, labelling: Labelling, parameters: Parameters, learned: Any
 ) -> Solution:
-    """The batches of some streams, one after another; streams are solved together.
-
-    See ``next_batch``.
+    """The batches of some streams, one after another (``next_batch``); streams are solved together.
 
     The solution has no prototypes: those of all batches together would take much memory.
     """
@@ -306,12 +304,23 @@ def _plain(found: Solution) -> dict[str, Tensor]:
     return answers
 
 
-def _solution(answers: dict[str, Tensor], **more: Any) -> Solution:
+def _solution(
+    answers: dict[str, Tensor],
+    counting: Counting,
+    make_prototypes: Callable[[], Tensor] | None = None,
+    objective: Tensor | None = None,
+) -> Solution:
     """What ``_plain`` made of a solution, as a solution."""
     given: dict[str, Any] = {name: answers.get(name) for name in (*_ANSWERS, *_OF_UNKNOWN)}
     for name, make in _ON_REQUEST.items():
         given[make] = partial(answers.get, name)
-    return Solution(**given, tallied=Tally(*answers["tallied"].unbind(1)), **more)
+    return Solution(
+        **given,
+        tallied=Tally(*answers["tallied"].unbind(1)),
+        counting=counting,
+        make_prototypes=make_prototypes,
+        objective=objective,
+    )
 
 
 def _stacked(values: list[Tensor]) -> Tensor:

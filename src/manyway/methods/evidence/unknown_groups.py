@@ -17,7 +17,7 @@ class UnknownGroups:
     """The groups of unknown queries."""
 
     posterior: UnknownPosterior
-    judged: Tensor  # [t, a] of the judged queries; -1 for those of a class
+    of_judged: Tensor  # [t, a] those of the judged queries; -1 for queries of a class
     medoids: Tensor  # [t, g] the query in the middle of each group; -1 where a task has fewer
 
     def __call__(self, part: Part, probabilities: Tensor) -> Tensor:
@@ -26,10 +26,10 @@ class UnknownGroups:
         -1 for those of a class.
         """
         if self.posterior.stride == 1:
-            return self.judged[:, part.first : part.first + part.placed.shape[1]]
+            return self.of_judged[:, part.first : part.first + part.placed.shape[1]]
         weights = self.posterior.weights(part.coordinates)
-        weights = weights.masked_fill((self.judged < 0).unsqueeze(1), -1)
-        groups = self.judged.gather(1, weights.argmax(-1))
+        weights = weights.masked_fill((self.of_judged < 0).unsqueeze(1), -1)
+        groups = self.of_judged.gather(1, weights.argmax(-1))
         answered = self.posterior.is_answered(part.unknown, probabilities)
         return groups.masked_fill(~answered, -1)
 
@@ -46,7 +46,7 @@ def group_unknown(
     alike = 0.5 * queries.parameters.constants.improbable
     groups, medoids = groups_of(posterior.similarity, answered, alike)
     numbers = torch.where(medoids < 0, medoids, medoids * posterior.stride)
-    return UnknownGroups(posterior=posterior, judged=groups, medoids=numbers)
+    return UnknownGroups(posterior=posterior, of_judged=groups, medoids=numbers)
 
 
 def groups_of(similarity: Tensor, rejected: Tensor, alike: float) -> tuple[Tensor, Tensor]:
