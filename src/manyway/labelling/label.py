@@ -346,7 +346,7 @@ class _Best(NamedTuple):
 
     values: Tensor  # [q, n] their probabilities
     places: Tensor  # [q, n] which they are
-    unknown: Sequence[Tensor]  # [q] where items may be unknown: the probability of that, and the group
+    unknown: Sequence[Tensor]  # [q] the probability to be unknown, and the group; empty where none may be
     total: Tensor  # [k] the sum of the probabilities of all items
 
     @staticmethod

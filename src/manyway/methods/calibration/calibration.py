@@ -146,7 +146,7 @@ class Calibration:
 
     @property
     def in_metric(self) -> Tensor | None:
-        """[t] c: of a placed sample with residual r, the matrix A of the metric contains c·rr'n/(n−1).
+        """[t] c: of a placed sample with residual r, the metric A contains c·rr'n/(n−1).
 
         None where distances are plain.
         """
@@ -684,7 +684,7 @@ def _with_metric(
     constants: Constants,
     weights: Tensor | None,
 ) -> Calibration:
-    """The calibration with the metric whose answers for left-out samples have the least cross-entropy.
+    """The calibration with the metric whose left-out answers have the smallest cross-entropy.
 
     ``left_out`` are evenly spaced ones of the samples that ``plain`` was learned from, with
     ``rows`` and plain products ``inner``. ``weights`` as in ``in_both_metrics``.
@@ -772,9 +772,9 @@ def _choose(
 def gaussian_precision(support: Tensor, scatter: Tensor, counts: Tensor) -> Tensor:
     """[t] the precision for independent normal features, as many as matter: (Σ v)²/Σ v².
 
-    v are their variances. Samples [t, s, d] are relative to their middle. The scatter S is that of so many features of
-    variance 1/τ, and a prototype adds its error. Where features are few, the usual precision is too
-    high.
+    v are their variances. Samples [t, s, d] are relative to their middle. The scatter S is that of
+    so many features of variance 1/τ, and a prototype adds its error. Where features are few, the
+    usual precision is too high.
     """
     variances = support.square().mean(1)
     tiny = torch.finfo(scatter.dtype).tiny

@@ -260,9 +260,9 @@ class LeftOut:
         """[t] the within-class scatter, from squared distances to own prototypes [t, n].
 
         A few samples may be as far away as the metric lets them be, such as the only one with a
-        value of a categorical column. By the mean, all others would seem to lie in the middle, where
-        the bias S/n decides, which is S/(n−1) for the own class. Of normal features the mean is
-        below twice the median, which is therefore the limit.
+        value of a categorical column. By the mean, all others would seem to lie in the middle,
+        where the bias S/n decides, which is S/(n−1) for the own class. Of normal features the mean
+        is below twice the median, which is therefore the limit.
         """
         mean = (squares * self.usable).sum(-1) / self.usable.sum(-1).clamp_min(1)
         used = squares.where(self.usable > 0, torch.nan)

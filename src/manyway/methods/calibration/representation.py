@@ -409,7 +409,7 @@ def _by_chance(freedom: Tensor) -> Tensor:
 
 
 def _freedom(weights: Tensor) -> Tensor:
-    """[t] the degrees of freedom of a variance of samples with weights [t, s]: their effective number, less 1."""
+    """[t] the degrees of freedom of a variance: the effective number of weights [t, s], less 1."""
     effective_number = weights.sum(-1).square() / weights.square().sum(-1)
     return (effective_number - 1).clamp_min(0.5)
 

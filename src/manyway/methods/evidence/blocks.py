@@ -48,7 +48,13 @@ from manyway.methods.evidence.prior import (
     log_remainders,
     remainders,
 )
-from manyway.methods.evidence.queries import BatchAnswers, BatchQueries, Part, ProbabilityOfUnknown, counted
+from manyway.methods.evidence.queries import (
+    BatchAnswers,
+    BatchQueries,
+    Part,
+    ProbabilityOfUnknown,
+    counted,
+)
 from manyway.methods.evidence.schedule import Parameters
 
 _MOST_REMEMBERED = 1 << 24  # assignments, over all queries

@@ -386,7 +386,7 @@ def _power(
 
 @dataclass(frozen=True, kw_only=True)
 class _ShrinkAndTune:
-    """What is done to a calibration at last: prototypes are shrunk, and tuned where that is asked for.
+    """What is done to a calibration at last: prototypes are shrunk, and tuned on request.
 
     Where queries may be unknown, it is also measured how far classes come in clumps.
     """

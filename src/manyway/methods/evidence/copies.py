@@ -94,9 +94,9 @@ class _Compared:
 
 
 def _compare(compared: _Compared, part: Part) -> Joined:
-    """The work that compares queries: whether they count, and to how many rows they are near [t, b].
+    """The work that compares queries, some at a time.
 
-    It takes some queries at a time.
+    It finds whether they count, and to how many rows they are near [t, b].
     """
     placed = part.coordinates
     numbers = torch.arange(placed.shape[1], device=placed.device) + part.first

@@ -134,7 +134,7 @@ class Likelihood(ABC):
 
     @abstractmethod
     def lengths(self, placed: Tensor) -> Tensor:
-        """[t, b] distances of placed rows to the nearest prototype, relative to those of members."""
+        """[t, b] distances of placed rows to the nearest prototype, in those of members."""
 
     @abstractmethod
     def nearness(self, placed: Tensor, others: Tensor) -> Tensor:
@@ -292,8 +292,8 @@ def leave_one_out(distances: Tensor, weights: Tensor, masses: Tensor, scatter: T
     """[…, q, k] unbiased squared distances to prototypes without the query itself.
 
     ``weights`` [q, k] is what each query contributes to a prototype and ``masses`` [k] the total,
-    support included. Without z, of which it contains c, a mean of mass m is m/(m − c) times as far from
-    z.
+    support included. Without z, of which it contains c, a mean of mass m is m/(m − c) times as far
+    from z.
     """
     others = masses - weights
     return distances * (masses / others).square() - scatter / others
@@ -302,8 +302,8 @@ def leave_one_out(distances: Tensor, weights: Tensor, masses: Tensor, scatter: T
 def query_weights(masses: Tensor) -> Tensor:
     """[t, k] how much of a support sample one query counts in the update of a prototype.
 
-    It is the agreement: 1 − K̂/min(|Q|, K), where K̂ is the effective number of classes. A class with
-    at most one query is not updated. With the weight a, the prototype of n_k examples becomes
+    It is the agreement: 1 − K̂/min(|Q|, K), where K̂ is the effective number of classes. A class
+    with at most one query is not updated. With the weight a, the prototype of n_k examples becomes
 
         (n_k w_k + a Σ_q u_qk z_q) / (n_k + a m_k),
 

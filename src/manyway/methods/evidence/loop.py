@@ -170,8 +170,8 @@ def _iterate(
     """Updates until nothing moves. A task that has converged takes no further part.
 
     The tasks that still run are copied out (``SearchState.select``) whenever some have converged,
-    and written back at the end (``SearchState.replace``), so that few slow tasks do not cost as much
-    as all.
+    and written back at the end (``SearchState.replace``), so that few slow tasks do not cost as
+    much as all.
     """
     running = queries
     max_iter = parameters.max_iter
