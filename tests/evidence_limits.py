@@ -25,7 +25,7 @@ DOUBLED = {
         "_LOG_RATES": (-4.6, -0.7, 14), "_LOG_PRECISIONS": (-1.0, 5.0, 26), "_LEAST_WEIGHT": 2e-3,
         "_MOST_NUMBERS": 1 << 25,
     },
-    f"{EVIDENCE}.adapt": {"_ROUNDS": 6},
+    f"{EVIDENCE}.shift": {"_ROUNDS": 6},
     f"{EVIDENCE}.blocks": {
         "_MOST_REMEMBERED": 1 << 25, "_REMEMBER_FOR_COST": 2e-4, "_REMEMBER": 2e-3, "_REMEMBER_IN_ANNEALING": 4e-2,
         "_MOST_LOG_ABSENT": 20.0, "_ALMOST_EMPTY": 2e-3, "_FEW": 0.2, "_STEADY": 2e-5, "_MIN_IDLE": 64,
@@ -36,7 +36,7 @@ DOUBLED = {
     f"{EVIDENCE}.likelihood": {"_LEAST_SCATTER": 2e-30},
     f"{EVIDENCE}.loop": {"_AHEAD": 20, "_FAR": 2000},
     f"{EVIDENCE}.review": {"_MOST_PAIRS": 1 << 26, "_SHORTEST": 2e-30},
-    f"{EVIDENCE}.solver": {"_MOST_MOVED": 1 << 29},
+    f"{EVIDENCE}.adapt": {"_MOST_MOVED": 1 << 29},
     f"{EVIDENCE}.streams": {"MOST_ITEMS": 2048},
     f"{EVIDENCE}.copies": {"_MOST_COMPARED": 4096, "_MOST_PAIRS": 1 << 26, "_EQUAL": 2e-5},
     f"{EVIDENCE}.missing": {"_NUMBERS_AT_ONCE": 1 << 25, "_RIDGE": 2e-10},

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from manyway.core.solution import Solution
 from manyway.core.tasks import Tasks
-from manyway.methods.evidence.adapt import Shift
+from manyway.methods.evidence.shift import Shift
 from manyway.methods.evidence.calibrate import CalibratedBatch, calibrate
 from manyway.methods.evidence.confidence import confidence
 from manyway.methods.evidence.count import Findings, count

@@ -31,7 +31,7 @@ from manyway.methods.calibration import (
 )
 from manyway.methods.calibration import calibrate as calibrate_distances
 from manyway.methods.calibration.scaling import QUERY_DEPENDENT
-from manyway.methods.evidence.adapt import Shift
+from manyway.methods.evidence.shift import Shift
 from manyway.methods.evidence.blocks import InBlocks
 from manyway.methods.evidence.copies import KeptExamples, distinct
 from manyway.methods.evidence.likelihood import Distances, query_weights

@@ -6,7 +6,7 @@ four places:
 - the number of left-out examples that have taught what a distance means (``Calibration.power``);
 - examples that were held out, and labelled as a batch (``rehearse``);
 - how much farther queries are from their prototypes than left-out examples (``distance_ratio``),
-  and, after a shift, how far apart groups are, relative to their prototypes (``adapt.contrast``);
+  and, after a shift, how far apart groups are, relative to their prototypes (``shift.contrast``);
 - with one example per class, where no example can be left out, pairs of queries (``pair_powers``).
 
 Two queries of one group serve as a class with one example: the first is classified, with the second
@@ -28,7 +28,7 @@ from torch import Tensor
 
 from manyway.methods.calibration.calibration import Calibration
 from manyway.methods.calibration.distances import distances_between
-from manyway.methods.evidence.adapt import contrast
+from manyway.methods.evidence.shift import contrast
 from manyway.methods.evidence.calibrate import CalibratedBatch
 from manyway.methods.evidence.group import GroupAnswers, Grouped, Groups
 from manyway.methods.evidence.likelihood import Likelihood, known_classes
@@ -104,7 +104,7 @@ def confidence(batch: CalibratedBatch, grouped: Grouped) -> Probabilities:
 
 
 def _contrast(groups: Groups, likelihood: Likelihood) -> Tensor:
-    """[t] g of the groups; see ``adapt``."""
+    """[t] g of the groups; see ``shift``."""
     calibration = likelihood.calibration
     assert calibration is not None
     offsets = calibration.offsets.expand(len(groups.classes), -1, -1)

@@ -2,7 +2,7 @@
 
 A class is *present* with a probability between 1 − Π_q (1 − p_qk), which holds if the errors of
 queries are independent, and max_q p_qk, which holds if they are shared; ``manyway.core.presence``
-says where between them. Where a shift was found, both have the doubt that it leaves (``adapt``).
+says where between them. Where a shift was found, both have the doubt that it leaves (``shift``).
 What a caller may not ask for is made on request.
 """
 

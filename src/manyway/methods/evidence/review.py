@@ -25,7 +25,7 @@ def review_scores(part: Part, outcomes: Tensor, shared: Tensor | None = None) ->
     distance of two samples of one class.
 
     Where queries differ from the examples all alike, they share the doubt δ whether their labels
-    are moved with them (``adapt``). An answer then says something about all queries, however far:
+    are moved with them (``shift``). An answer then says something about all queries, however far:
     the more, the more of them are like its own query, which therefore lies in the middle of a large
     group. With s_q, the mean of a_qo over the queries o, a_qo becomes a_qo + δ (1 − a_qo) s_q.
 

@@ -72,7 +72,7 @@ class Schedule(ScoreConstants, Counting, Constants):
     most_groups_with_fragments: float = 6.0
 
     # ε: what is unusual has this probability before a batch is seen: that its queries differ from
-    # the examples, all in the same way (see `adapt`), and that some of them are unknown (see
+    # the examples, all in the same way (see `shift`), and that some of them are unknown (see
     # `judge`). It is low, because all queries share errors of the scales, which a sum of log-odds
     # does not know. Half of it is the probability that a query of a class looks as if it were
     # unknown: it limits what a single query can say, and groups of unknown queries that are less

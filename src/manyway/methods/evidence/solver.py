@@ -32,8 +32,8 @@ label next. Scores of a classifier have a method of their own (`manyway.methods.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Mapping
+from dataclasses import replace
 from functools import partial
 from typing import Any, Literal
 
@@ -43,15 +43,7 @@ from torch import Tensor
 from manyway.core import Solution, Sums, Tasks
 from manyway.core.arguments import checks_arguments
 from manyway.errors import InputError
-from manyway.methods.evidence.adapt import (
-    Assigned,
-    Moved,
-    Shift,
-    find_shift,
-    is_notable,
-    replaced,
-    with_queries,
-)
+from manyway.methods.evidence.adapt import moved_back, replaced, shift_of
 from manyway.methods.evidence.calibrate import (
     CalibratedBatch,
     Learned,
@@ -62,12 +54,10 @@ from manyway.methods.evidence.calibrate import (
 )
 from manyway.methods.evidence.complete import complete_support
 from manyway.methods.evidence.confidence import confidence
-from manyway.methods.evidence.copies import distinct
 from manyway.methods.evidence.count import Findings, count
 from manyway.methods.evidence.group import group
 from manyway.methods.evidence.judge import judge
 from manyway.methods.evidence.likelihood import GivenLikelihood
-from manyway.methods.evidence.missing import Filling
 from manyway.methods.evidence.names import (
     equal_proportions,
     log_probability,
@@ -77,12 +67,12 @@ from manyway.methods.evidence.queries import InMemory, Part
 from manyway.methods.evidence.rehearse import Rehearsed, rehearse_claims
 from manyway.methods.evidence.schedule import Parameters
 from manyway.methods.evidence.search import search
-from manyway.methods.evidence.streams import Labelling, in_streams, next_batch, select_rows
+from manyway.methods.evidence.shift import Moved, with_queries
+from manyway.methods.evidence.streams import Labelling, in_streams, next_batch
 from manyway.methods.scores.search import Limits
 from manyway.methods.scores.solver import Options, label_scores
 
 _AXES = 3  # task, query, class
-_MOST_MOVED = 1 << 28  # numbers of the metrics of tasks whose queries are moved at once
 
 
 def evidence(
@@ -164,7 +154,7 @@ def evidence(
         Whether queries may differ from the examples, all in the same way, as another camera makes
         them. They are then moved back. "auto": where the first answer gives a reason to look for
         it; True: it is always looked for. Not with one example per class, nor with ``open_set``.
-        See ``manyway.methods.evidence.adapt``.
+        See ``manyway.methods.evidence.shift``.
     rehearse : bool, default=False
         Whether some examples are held out and labelled first, so that claims that are too high on
         this data are lowered; it changes no label. See ``manyway.methods.evidence.rehearse``. It
@@ -262,24 +252,9 @@ def label(
         proportions = first_proportions(replace(tasks, known=None), parameters)
     batch = calibrate(tasks, parameters, prepared, proportions)
     alone = answer(batch, with_objective=with_objective)
-    notable = _notable(tasks, batch)
-    if notable is None:
-        return alone
-    whole = _filled(tasks, batch)
-    for some in notable.parts(_MOST_MOVED // tasks.n_features**2):
-        rows = some.rows
-        learned = select_rows(prepared, rows)
-        if learned is None:  # once for all answers that follow; metrics take much memory
-            learned = learn_before(tasks[rows], parameters)
-        moved = _moved_back(
-            tasks[rows],
-            whole[rows],
-            replace(batch, representation=select_rows(batch.representation, rows)),
-            learned,
-            some.first,
-        )
-        found = answer(moved, with_objective=with_objective)
-        alone = found if len(rows) == len(alone.n_iter) else replaced(alone, rows, found)
+    for some in moved_back(tasks, batch, prepared):
+        found = answer(some.batch, with_objective=with_objective)
+        alone = found if len(some.rows) == len(alone.n_iter) else replaced(alone, some.rows, found)
     return alone
 
 
@@ -308,81 +283,6 @@ def answer(batch: CalibratedBatch, *, with_objective: bool = False) -> Solution:
         probabilities=probabilities,
     )
     return count(batch, findings)
-
-
-@dataclass(frozen=True, eq=False, kw_only=True)
-class _Notable:
-    """Tasks in which a shift is looked for, after their first answer."""
-
-    rows: Tensor  # [m]
-    first: Assigned  # what the first search says of their queries
-
-    def parts(self, most: int) -> Iterator[_Notable]:
-        """At most so many of them at a time, and one at least."""
-        size = max(1, most)
-        for first in range(0, len(self.rows), size):
-            some = slice(first, first + size)
-            yield _Notable(rows=self.rows[some], first=self.first[some])
-
-
-def _notable(tasks: Tasks, batch: CalibratedBatch) -> _Notable | None:
-    """The tasks in which a shift is looked for; None where there are none."""
-    parameters = batch.parameters
-    calibration = batch.queries.likelihood.calibration
-    if calibration is None or batch.representation is None:
-        return None
-    given = parameters.precision is not None or tasks.class_table is not None
-    if parameters.adapt is False or parameters.open_set or batch.one_shot or given:
-        return None
-    chosen = torch.ones(len(tasks), dtype=torch.bool, device=calibration.scatter.device)
-    if parameters.adapt == "auto":
-        chosen = is_notable(tasks, batch.representation, batch.queries, calibration)
-    rows = chosen.nonzero().squeeze(1)
-    if not len(rows):
-        return None
-    return _Notable(rows=rows, first=Assigned.of(batch.queries)[rows])
-
-
-def _filled(tasks: Tasks, batch: CalibratedBatch) -> Tasks:
-    """The tasks with whole queries, for the search of a shift."""
-    calibration = batch.queries.likelihood.calibration
-    if not tasks.gaps or calibration is None or batch.representation is None:
-        return tasks
-    filling = Filling(representation=batch.representation, calibration=calibration)
-    return replace(with_queries(tasks, filling), gaps=False)
-
-
-def _find_shift(
-    tasks: Tasks, batch: CalibratedBatch, prepared: Learned | None, first: Assigned
-) -> Shift:
-    """The shift of tasks, whose queries as they are make up ``batch``.
-
-    They are whole. ``prepared`` is what was learned from their support before, and ``first`` what
-    the first search says of them.
-    """
-    parameters = batch.parameters
-    assert batch.representation is not None
-    tasks = distinct(tasks, parameters.constants).tasks
-
-    def assign(changed: Tasks, same_support: bool) -> Assigned:
-        calibrated = calibrate(changed, parameters, prepared if same_support else None)
-        search(calibrated, None)
-        return Assigned.of(calibrated.queries)
-
-    return find_shift(tasks, batch.representation, first, assign, parameters.constants.improbable)
-
-
-def _moved_back(
-    tasks: Tasks,
-    whole: Tasks,
-    batch: CalibratedBatch,
-    prepared: Learned | None,
-    first: Assigned,
-) -> CalibratedBatch:
-    """The batch with queries that are moved back by the shift that is found in ``whole`` ones."""
-    shift = _find_shift(whole, batch, prepared, first)
-    moved = calibrate(with_queries(tasks, Moved(shift.vector)), batch.parameters, prepared)
-    return replace(moved, shift=shift, learned={**moved.learned, **shift.learned})
 
 
 def _options_of_scores(parameters: Parameters, with_objective: bool) -> Options:
@@ -444,10 +344,9 @@ def place_once(tasks: Tasks, open_set: bool = False) -> LearnedBatch:
     batch = calibrate(tasks, parameters, learned)
     batch = replace(batch, representation=representation_of(learned.scaling))
     answer(batch)
-    notable = _notable(tasks, batch)
-    if notable is None:
+    shift = shift_of(tasks, batch)
+    if shift is None:
         return learned
-    shift = _find_shift(_filled(tasks, batch), batch, None, notable.first)
     moved = _placed(with_queries(tasks, Moved(shift.vector)), parameters, proportions)
     return replace(moved, found_shift=shift, rehearsed=learned.rehearsed)
 

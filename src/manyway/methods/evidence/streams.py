@@ -37,7 +37,7 @@ import torch
 from torch import Tensor
 
 from manyway.core import Answered, Counting, Joined, Solution, Tally, Tasks, has_gaps, mapped, tally
-from manyway.methods.evidence.adapt import Moved, with_queries
+from manyway.methods.evidence.shift import Moved, with_queries
 from manyway.methods.evidence.prior import Presence, remainders
 from manyway.methods.evidence.schedule import Parameters
 

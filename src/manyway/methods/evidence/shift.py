@@ -1,0 +1,456 @@
+"""The shift of a batch whose queries differ from the examples, all in the same way.
+
+Another camera or laboratory makes such queries.
+
+A query of class k is x = w_k + noise + b. The shift b is common to a batch, and usually it is nothing:
+
+    b = 0 with the probability 1 − ε,        b ~ N(0, v) otherwise,        in units of the scales of columns.
+
+Near-copies of a query count nothing beside it (``copies``): in what follows |Q| queries are left without them, and
+x̄ is their mean.
+
+Given the proportions π of the classes, of which effectively K̂ occur, the mean residual b̂ = x̄ − Σ_k π_k w_k
+estimates b. Without a shift, ‖b̂‖² is c = S (1/|Q| + Σ_k π_k²/n_k) on average, for the within-class scatter S: by the
+noise of |Q| queries, and by the errors of the prototypes of those classes that occur. F = ‖b̂‖²/c then is a mean of
+N squares, where N is the effective number of columns. With v = ‖b̂‖² − c, its best value,
+
+    ln odds(shift) = ln ε/(1 − ε) + ln(1 − 1/N) + ½ N (F − 1 − ln F),        E b = P(shift) (1 − 1/F) b̂,
+
+where 1 − 1/N says that one column alone cannot tell a shift from another class.
+
+The metric multiplies exactly the directions in which examples agree, so that a small shift can spoil the labels,
+and with them π. So the queries are labelled several times, each time moved back by another guess of b:
+
+1. by b̂ of the labels that are found where the one direction x̄ − w̄, in which the means of queries and of prototypes
+   differ, is dropped from both: what is left of a shift is small there, and the labels are nearly right;
+2. by b̂ of the first answer, which may have been right;
+3. by x̄ − w̄, as if all classes occurred;
+4. by b̂ of the third labels.
+
+The first answer, not moved, is the fifth. More rounds make it worse: a wrong b̂ makes labels of fewer classes, and
+these a worse b̂. Of these labels those are kept that explain the queries best. In units of the scales, let
+
+    D = min over b and 0 ≤ g ≤ 1 of  1/|Q| Σ_q ‖x_q − b − g w_k‖² / (S (1 + 1/n_k)),        k the label of q,
+
+the mean squared distance of queries from their classes, relative to that of an example that is left out, where all
+are moved back alike, and may be less far apart than the examples are. With the entropy H of π the labels have
+
+    ln p(queries, labels) = −|Q| (½ N D + H) + const.
+
+Distances of placed queries would not do: those of a shifted batch are as near to each other as they are far from
+their middle. The queries are moved back by the guess b of the best labels, times P(shift) (1 − 1/F).
+
+**What a shift does not explain.** Noise, or pictures that have lost their colour, are no shift, but spoil labels
+and so make F large. Of all by which queries differ from examples the shift explains the part
+
+    e = s² / (s² + max(0, D − 1)),        s² = ‖b̂‖²/S,
+
+and F e takes the place of F.
+
+**What is lost.** Grey pictures or mistyped words are shifted, and have lost some of what tells classes apart, which
+no vector brings back. Around the means of the batch a query then is x = g w_k + noise, with the contrast g < 1.
+It is the slope of the means z̄_k of groups of m_k queries over the means w_k that are expected of their classes
+(``Calibration.shrunk``), so that g is 1 for queries like the examples,
+
+    g = Σ_k m_k (z̄_k − z̄)·(w_k − w̄) / Σ_k m_k ‖w_k − w̄‖²,
+
+with the prior Normal(1, 1). Where a shift was looked for, the final probabilities have the power g if that is below
+what the distances say (see ``confidence``).
+
+**What cannot be known.** Where few classes occur, the shift is made of their own residuals: with one class, any
+class is as good, by a shift of its own. Each of K̂ classes has a part of 1/K̂ in b̂, so that its distance from its
+prototype is too short by that part. A known label says as much about the shift as a class does. With n of them, the
+final probabilities have the power 1 − P(shift) (1 − (1 − 1/(K̂ + n + ½))²). So do the classes of groups, where they
+say which classes occur (``count``), and a review asks first for queries that decide it (``review``). Queries are moved
+back with F (1 − 1/K̂²) in the place of F: if they would then all be of one class, they stay.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, fields, replace
+from functools import partial
+from math import log
+
+import torch
+from torch import Tensor
+
+from manyway.core import Joined, Sums, Tasks, class_sums, effective_number
+from manyway.methods.calibration import Representation
+from manyway.methods.calibration.metric import rows_of
+from manyway.methods.evidence.queries import BatchQueries, Part
+
+_ROUNDS = 3  # in which the middle of the classes and their weights are brought into agreement
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Shift:
+    """What was found about the shift of t batches."""
+
+    vector: Tensor  # [t, 1, d] E b: by which queries were moved back
+    size: Tensor  # [t] s, the length of b̂ in within-class scatters
+    probability: Tensor  # [t] P(shift)
+
+    @staticmethod
+    def none(like: Tensor) -> Shift:
+        """That of t batches in which none was looked for, as ``like`` [t]."""
+        nothing = torch.zeros_like(like)
+        return Shift(vector=nothing.view(-1, 1, 1), size=nothing, probability=nothing)
+
+    def power(self, masses: Tensor, n_known: Tensor) -> Tensor:
+        """[t] the power of final probabilities.
+
+        ``masses`` [t, k] are the expected class counts, ``n_known`` [t] the numbers of known labels.
+        """
+        own_part = 1 / (effective_number(masses) + n_known + 0.5)
+        return 1 - self.probability * (1 - (1 - own_part).square())
+
+    @property
+    def learned(self) -> dict[str, Tensor]:
+        """What is worth telling, a number per task [t] each."""
+        return {"shift": self.size * self.probability, "shift_probability": self.probability}
+
+
+@dataclass(frozen=True, eq=False)
+class Moved:
+    """Rows [t, n, d] that are moved back by a vector [t, 1, d]."""
+
+    vector: Tensor
+
+    def __call__(self, rows: Tensor) -> Tensor:
+        return rows - self.vector
+
+
+@dataclass(frozen=True, eq=False)
+class Flattened:
+    """Rows [t, n, d] without one direction [t, 1, d]: x − δ (a·x) with a·δ = 1."""
+
+    direction: Tensor
+    measure: Tensor  # [t, 1, d] a
+
+    def __call__(self, rows: Tensor) -> Tensor:
+        return rows - (rows * self.measure).sum(-1, keepdim=True) * self.direction
+
+
+def with_queries(tasks: Tasks, change: Callable[[Tensor], Tensor]) -> Tasks:
+    """The tasks with changed queries, in memory or when they are read."""
+    if tasks.pile is not None:
+        return replace(tasks, pile=tasks.pile.then(change))
+    if tasks.factor is not None or tasks.centre is not None:
+        return tasks.with_rows(tasks.support, change(tasks.query))
+    return replace(tasks, query_table=change(tasks.query), query_index=None)
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Assigned:
+    """What a search says about the queries of t tasks."""
+
+    labels: Tensor  # [t, q] the most probable classes
+    proportions: Tensor  # [t, k] π
+    distinct: Tensor  # [t, q] 0 for near-copies of other queries, which count nothing, else 1
+
+    @staticmethod
+    def of(queries: BatchQueries) -> Assigned:
+        """What the last search of the queries says."""
+        labels = queries.each(_most_probable).values[0]
+        distinct = queries.distinct
+        return Assigned(labels=labels, proportions=proportions_of(queries), distinct=distinct)
+
+    def __getitem__(self, rows: Tensor | slice) -> Assigned:
+        """Those of some tasks [m]."""
+        return Assigned(
+            labels=self.labels[rows],
+            proportions=self.proportions[rows],
+            distinct=self.distinct[rows],
+        )
+
+
+def _most_probable(part: Part) -> Joined:
+    """The work that finds the labels [t, b]."""
+    return Joined((part.u.argmax(-1),))
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Explanation:
+    """What labels say of queries that were moved back by a guess of b."""
+
+    guess: Tensor  # [t, 1, d] by which they were moved back; 0 for the first answer
+    residual: Tensor  # [t, 1, d] b̂ of the labels
+    size: Tensor  # [t] s², its squared length in units of S
+    distance: Tensor  # [t] D
+    proportions: Tensor  # [t, k] π
+    n_query: Tensor  # [t] |Q|
+    log_evidence: Tensor  # [t] ln p(queries, labels) / |Q|, but for a constant
+
+    def or_better(self, other: Explanation) -> Explanation:
+        """Of each task the one with the higher evidence; this one if both have the same."""
+        better = other.log_evidence > self.log_evidence
+
+        def chosen(name: str) -> Tensor:
+            ours: Tensor = getattr(self, name)
+            return torch.where(better.view(-1, *[1] * (ours.ndim - 1)), getattr(other, name), ours)
+
+        return Explanation(**{one.name: chosen(one.name) for one in fields(Explanation)})
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class ClassMeans:
+    """Where the classes of t supports lie."""
+
+    means: Tensor  # [t, k, d] w
+    counts: Tensor  # [t, k]
+    weights: Tensor  # [t, 1, d] 1/σ of the columns
+    middle: Tensor  # [t, 1, d] w̄, the mean of the class means. A far class counts little, as in ``Representation``
+
+    @staticmethod
+    def of(tasks: Tasks, weights: Tensor) -> ClassMeans:
+        """``weights`` [t, 1, d] are 1/σ."""
+        sums, counts = class_sums(tasks)
+        means = sums / counts.clamp_min(1).unsqueeze(-1)
+        occupied = (counts > 0).to(means)
+        of_class = occupied
+        for _ in range(_ROUNDS):
+            shares = (of_class / of_class.sum(-1, keepdim=True)).unsqueeze(1)
+            middle = shares @ means
+            squares = ((means - middle) * weights).square().sum(-1)
+            typical = squares.where(occupied > 0, torch.nan).nanmedian(-1, keepdim=True).values
+            of_class = occupied / (1 + squares / typical.clamp_min(torch.finfo(squares.dtype).tiny))
+        return ClassMeans(means=means, counts=counts, weights=weights, middle=middle)
+
+    def around_middle(self, rows: Tensor) -> Tensor:
+        """[t, n, d] rows relative to the middle, in units of the scales."""
+        return (rows - self.middle) * self.weights
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Comparison:
+    """The examples and the queries of t batches, as far as a shift is concerned."""
+
+    tasks: Tasks
+    classes: ClassMeans
+    columns: Tensor  # [t] N
+    scatter: Tensor  # [t] S
+
+    @staticmethod
+    def of(tasks: Tasks, representation: Representation) -> Comparison:
+        classes = ClassMeans.of(tasks, representation.weights)
+        residuals = tasks.support - rows_of(classes.means, tasks.support_labels)
+        scaled = residuals * representation.weights
+        freedom = tasks.n_support - (classes.counts > 0).sum(-1)
+        tiny = torch.finfo(scaled.dtype).tiny
+        return Comparison(
+            tasks=tasks,
+            classes=classes,
+            columns=representation.columns.flatten(),
+            scatter=(scaled.square().sum((1, 2)) / freedom.clamp_min(1)).clamp_min(tiny),
+        )
+
+    def flattened(self, first: Assigned) -> Tasks:
+        """The tasks without the direction in which the means of queries and of classes differ."""
+        # A constant column has no part in it: rounding would make it vary.
+        weights = self.classes.weights
+        direction = self.between_means(first) * (weights > 0)
+        measure = direction * weights.square()
+        tiny = torch.finfo(measure.dtype).tiny
+        measure = measure / (measure * direction).sum(-1, keepdim=True).clamp_min(tiny)
+        change = Flattened(direction, measure)
+        tasks = with_queries(self.tasks, change)
+        base_mean = tasks.base_mean
+        if base_mean is not None:
+            base_mean = change(base_mean)
+        query = tasks.query_table if tasks.pile is not None else tasks.query
+        return tasks.with_rows(change(tasks.support), query, base_mean=base_mean)
+
+    def between_means(self, found: Assigned) -> Tensor:
+        """[t, 1, d] x̄ − w̄."""
+        return self._sums(found).mean - self.classes.middle
+
+    def explanation(self, found: Assigned, guess: Tensor) -> Explanation:
+        """What is found of the queries, which were moved back by a guess [t, 1, d], explains."""
+        sums = self._sums(found)
+        n_query = found.distinct.sum(1)
+        residual = sums.mean - found.proportions.unsqueeze(1) @ self.classes.means
+        distance = sums.unexplained / (self.scatter * n_query)
+        entropy = torch.special.entr(found.proportions).sum(-1)
+        return Explanation(
+            guess=guess,
+            residual=residual,
+            size=(residual * self.classes.weights).square().sum((1, 2)) / self.scatter,
+            distance=distance,
+            proportions=found.proportions,
+            n_query=n_query,
+            log_evidence=-0.5 * self.columns * distance - entropy,
+        )
+
+    def _sums(self, found: Assigned) -> _QuerySums:
+        """The sums over the queries, whose labels are found, in one pass."""
+        work = partial(_sum_queries, self.classes)
+        pile = self.tasks.pile
+        if pile is None:
+            sums, _ = work(self.tasks.query, found)
+        else:
+            blocks = zip(pile.split(found.labels), pile.split(found.distinct), strict=True)
+            memories = [replace(found, labels=own, distinct=which) for own, which in blocks]
+            sums, _ = pile.each(work, memories)
+        return _QuerySums.of(sums, found.distinct.sum(1), self.classes.middle)
+
+    def shift(self, found: Explanation, shift_prior: float) -> Shift:
+        """The shift by which queries are moved back, given the best labels."""
+        expected = by_chance(found.proportions, self.classes.counts, found.n_query)
+        left = (found.distance - 1).clamp_min(0)
+        explained = found.size / (found.size + left).clamp_min(torch.finfo(left.dtype).tiny)
+        ratio = found.size / expected * explained
+        several = 1 - 1 / effective_number(found.proportions).square()
+        probability = self._probability(ratio, shift_prior)
+        moved = self._probability(ratio * several, shift_prior)
+        moved = moved * (1 - 1 / (ratio * several).nan_to_num(1.0).clamp_min(1))
+        vector = (found.guess * moved.view(-1, 1, 1)).nan_to_num()
+        return Shift(vector=vector, size=found.size.nan_to_num().sqrt(), probability=probability)
+
+    def _probability(self, ratio: Tensor, shift_prior: float) -> Tensor:
+        """[t] P(shift) for F [t]."""
+        ratio = ratio.clamp_min(1)
+        # One of N columns was dropped to find it, so that one column cannot tell a shift.
+        prior = log(shift_prior / (1 - shift_prior)) + (1 - 1 / self.columns).log()
+        log_odds = prior + 0.5 * self.columns * (ratio - 1 - ratio.log())
+        return (log_odds.sigmoid() * (ratio > 1)).nan_to_num()  # examples may hardly differ
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class _QuerySums:
+    """What one pass over the queries tells, without near-copies."""
+
+    mean: Tensor  # [t, 1, d] x̄
+    unexplained: Tensor  # [t] |Q| S D
+
+    @staticmethod
+    def of(sums: Sums, n_query: Tensor, middle: Tensor) -> _QuerySums:
+        """From the sums that ``_sum_queries`` makes of |Q| [t] queries, and w̄ [t, 1, d]."""
+        total, rows, means, rows_square, product, means_square, number = sums.values
+        of_rows = rows_square - rows.square().sum((1, 2)) / number
+        together = product - (rows * means).sum((1, 2)) / number
+        of_means = means_square - means.square().sum((1, 2)) / number
+        tiny = torch.finfo(of_means.dtype).tiny
+        contrast = (together / of_means.clamp_min(tiny)).clamp(0, 1)
+        unexplained = of_rows - 2 * contrast * together + contrast.square() * of_means
+        return _QuerySums(
+            mean=(total / n_query.view(-1, 1, 1)).to(middle) + middle,
+            unexplained=unexplained.clamp_min(0).to(middle),
+        )
+
+
+def _sum_queries(classes: ClassMeans, rows: Tensor, found: Assigned) -> tuple[Sums, None]:
+    """The work that sums rows [t, b, d] and the means of their classes, both around the middle."""
+    double = torch.float64
+    scaled = classes.around_middle(rows)
+    expected = rows_of(classes.around_middle(classes.means), found.labels)
+    n_examples = classes.counts.gather(1, found.labels).clamp_min(1)
+    counted = found.distinct / (1 + 1 / n_examples)
+    each = counted.unsqueeze(1)
+    sums = (
+        (found.distinct.unsqueeze(1) @ (rows - classes.middle)).to(double),
+        (each @ scaled).to(double),
+        (each @ expected).to(double),
+        (scaled.square().sum(-1) * counted).sum(1, dtype=double),
+        ((scaled * expected).sum(-1) * counted).sum(1, dtype=double),
+        (expected.square().sum(-1) * counted).sum(1, dtype=double),
+        counted.sum(1, dtype=double),
+    )
+    return Sums(sums), None
+
+
+def by_chance(proportions: Tensor, counts: Tensor, n_query: Tensor) -> Tensor:
+    """[t] c/S: what chance makes of ‖b̂‖², for |Q| [t], proportions [t, k] and counts [t, k] of classes."""
+    return 1 / n_query + (proportions.square() / counts.clamp_min(1)).sum(-1)
+
+
+def contrast(sums: Tensor, masses: Tensor, expected: Tensor, precision: Tensor) -> Tensor:
+    """[t] g: how far apart the groups of queries are, relative to what is expected of their classes.
+
+    Parameters
+    ----------
+    sums : Tensor of shape [t, g, d]
+        Σ_q u_qg z_q of placed queries.
+    masses : Tensor of shape [t, g]
+        Σ_q u_qg
+    expected : Tensor of shape [t, g, d]
+        The expected means of the classes of the groups.
+    precision : Tensor of shape [t]
+        τ
+
+    Returns
+    -------
+    Tensor of shape [t]
+        Between 0 and 1; 1 where there is one group.
+    """
+    total = masses.sum(-1).clamp_min(torch.finfo(masses.dtype).tiny).view(-1, 1, 1)
+    middle = (masses.unsqueeze(-1) * expected).sum(1, keepdim=True) / total
+    apart = expected - middle
+    covariance = (sums * apart).sum((1, 2)) * precision
+    variance = (masses.unsqueeze(-1) * expected * apart).sum((1, 2)) * precision
+    # The slope has the variance 1/Σ τ m ‖w − w̄‖².
+    return ((covariance + 1) / (variance + 1)).clamp(0, 1)
+
+
+# From tasks to what a search says about their queries; ``Learned`` of the same support may be used.
+Assign = Callable[[Tasks, bool], Assigned]
+
+
+def find_shift(
+    tasks: Tasks,
+    representation: Representation,
+    first: Assigned,
+    assign: Assign,
+    shift_prior: float,
+) -> Shift:
+    """The shift of each batch; the module says how.
+
+    Parameters
+    ----------
+    tasks : Tasks
+    representation : Representation
+        Of their features.
+    first : Assigned
+        What the first search says, which knows of no shift.
+    assign : callable
+        Assigns the queries of tasks to classes. The second argument says whether the support is that of ``tasks``.
+    shift_prior : float
+        ε
+
+    Returns
+    -------
+    Shift
+    """
+    comparison = Comparison.of(tasks, representation)
+    nearly = assign(comparison.flattened(first), False)
+
+    def explanation(found: Assigned, guess: Tensor) -> Explanation:
+        # Far from the examples all queries look like copies of each other: without most of the
+        # shift they do not.
+        return comparison.explanation(replace(found, distinct=nearly.distinct), guess)
+
+    def moved_back(guess: Tensor) -> Explanation:
+        moved = with_queries(tasks, Moved(guess))
+        return explanation(assign(moved, True), guess)
+
+    nothing = torch.zeros_like(comparison.classes.middle)
+    unmoved = explanation(first, nothing)
+    of_all_classes = moved_back(comparison.between_means(nearly))
+    candidates = (
+        moved_back(explanation(nearly, nothing).residual),
+        moved_back(unmoved.residual),
+        of_all_classes,
+        moved_back(of_all_classes.residual),
+    )
+    best = unmoved
+    for candidate in candidates:
+        best = best.or_better(candidate)
+    return comparison.shift(best, shift_prior)
+
+
+def proportions_of(queries: BatchQueries) -> Tensor:
+    """[t, k] the proportions of classes by the last assignments."""
+    masses = queries.presence.masses
+    return (masses / masses.sum(-1, keepdim=True)).to(queries.likelihood.counts)
+
+

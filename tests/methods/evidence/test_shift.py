@@ -1,0 +1,91 @@
+"""The shift of a batch: how probable it is, what labels explain of it, and what is lost."""
+
+import numpy as np
+import pytest
+import torch
+from shift_problems import N_CLASSES, N_FEATURES, N_QUERY, batch, moved
+from torch import Tensor
+
+from manyway import Tasks
+from manyway.methods.calibration.constants import Constants
+from manyway.methods.calibration.representation import learn_representation
+from manyway.methods.evidence.shift import Assigned, Comparison, Shift, contrast
+
+
+def compared(tasks: Tasks) -> Comparison:
+    return Comparison.of(tasks, learn_representation(tasks, Constants()))
+
+
+def assigned(labels: Tensor) -> Assigned:
+    proportions = torch.nn.functional.one_hot(labels, N_CLASSES).float().mean(1)
+    return Assigned(labels=labels, proportions=proportions, distinct=torch.ones(labels.shape))
+
+
+def test_the_odds_of_a_shift_are_those_of_its_best_variance():
+    """The formula of the module, for F above 1; the rest says what is known before."""
+    tasks, _ = batch(3)
+    comparison = compared(tasks)
+    n = comparison.columns.double()
+    for ratio in (1.2, 1.6, 2.5):
+        log_odds = np.log(0.1 / 0.9) + (1 - 1 / n).log() + 0.5 * n * (ratio - 1 - np.log(ratio))
+        found = comparison._probability(torch.full_like(comparison.columns, ratio), 0.1)
+        torch.testing.assert_close(found.double(), log_odds.sigmoid(), rtol=1e-4, atol=1e-6)
+    assert (comparison._probability(torch.full_like(comparison.columns, 0.9), 0.1) == 0).all()
+
+
+def test_the_fewer_classes_a_shift_can_be_told_from_the_less_sure_answers_are():
+    """One class that is moved looks like another class."""
+    certain = torch.ones(3)
+    shift = Shift(vector=torch.zeros(3, 1, 2), size=certain, probability=certain)
+    masses = torch.zeros(3, 30)
+    masses[0, 0] = 30
+    masses[1, :2] = 15
+    masses[2] = 1
+    none_known = torch.zeros(3)
+    found = shift.power(masses, none_known)
+    assert found[0] < 0.5
+    assert found[0] < found[1] < found[2] < 1
+    assert (Shift.none(certain).power(masses, none_known) == 1).all()
+    few = shift.power(masses, none_known + 3)
+    assert (found < few).all()
+    assert (few < shift.power(masses, none_known + 10)).all()
+
+
+def test_contrast_is_the_slope_of_group_means_over_prototypes():
+    generator = torch.Generator().manual_seed(0)
+    prototypes = torch.randn(1, 4, 8, generator=generator)
+    masses = torch.tensor([[5.0, 1.0, 20.0, 3.0]])
+    shift = torch.randn(1, 1, 8, generator=generator)
+    groups = masses.unsqueeze(-1) * (0.5 * prototypes + shift)
+    precise = torch.full((1,), 1e6)
+    assert float(contrast(groups, masses, prototypes, precise)) == pytest.approx(0.5, abs=1e-3)
+    assert (
+        float(contrast(groups * 4, masses, prototypes, precise)) == 1
+    )  # never above that of examples
+    one_group = contrast(groups[:, :1], masses[:, :1], prototypes[:, :1], precise)
+    assert float(one_group) == pytest.approx(1)
+
+
+def test_right_labels_explain_shifted_queries_but_for_their_scatter():
+    tasks, truth = batch(5)
+    shifted = moved(tasks, 1.0)
+    nothing = torch.zeros(1, 1, N_FEATURES)
+    found = compared(shifted).explanation(assigned(truth), nothing)
+    assert float(found.distance) == pytest.approx(1, abs=0.1)
+    assert float(found.size.sqrt()) == pytest.approx(1, abs=0.15)
+    wrong = compared(shifted).explanation(assigned((truth + 1) % N_CLASSES), nothing)
+    assert float(wrong.distance) > float(found.distance) + 0.2
+    assert torch.equal(wrong.or_better(found).distance, found.distance)
+    assert torch.equal(found.or_better(wrong).distance, found.distance)
+
+
+def test_of_labels_that_explain_as_much_those_of_fewer_classes_are_better():
+    truth = torch.zeros(1, N_QUERY, dtype=torch.long)
+    tasks, _ = batch(1)
+    same = tasks.with_rows(tasks.support, tasks.support[:, :1].expand(-1, N_QUERY, -1))
+    comparison = compared(same)
+    nothing = torch.zeros(1, 1, N_FEATURES)
+    one_class = comparison.explanation(assigned(truth), nothing)
+    half = truth.clone()
+    half[0, ::2] = 1
+    assert float(comparison.explanation(assigned(half), nothing).log_evidence) < float(one_class.log_evidence)
