@@ -240,8 +240,9 @@ def number_of(presence: Tensor, independent: Tensor, found: Tally, copies: Tenso
         doubt = s Σ_k p_k (1 − p_k) / E,    beyond = max(0, ln (Σ_k independent_k / E)).
 
     Where no query is sure of a class, that class may be any other: it does not count below. The
-    presence of a class by scores does not depend on how sure the classifier is, but ``independent``
-    does; so for scores the upper end is the geometric mean of this one and of Σ_k √p_k.
+    presence of a class by the scores of a classifier does not depend on how sure that is, but
+    ``surest`` and ``independent`` do. For scores the number is from Σ_k p_k^(1 + 2s) to the geometric
+    mean of that upper end and Σ_k √p_k.
     """
     p = presence.double()
     masses = found.masses.double()
@@ -254,6 +255,7 @@ def number_of(presence: Tensor, independent: Tensor, found: Tally, copies: Tenso
     least = (surely ** (1 + shared.unsqueeze(-1))).sum(-1)
     most = expected * (doubt + 0.5 * beyond).exp()
     scored = (found.doubt < torch.inf).any(-1)
+    least = torch.where(scored, (p ** (1 + 2 * shared.unsqueeze(-1))).sum(-1), least)
     most = torch.where(scored, (most * p.sqrt().sum(-1)).sqrt(), most)
     return torch.stack([least, most], -1)
 

@@ -105,8 +105,8 @@ def test_labelled_items_say_how_often_names_are_right(inside):
             return odds_of(torch.cat([p, labelled]), torch.tensor([-1] * 8 + [label] * 5))
         return odds_of(p, None, labelled, (label,) * 5)
 
-    by_names = log(6) / 2  # √((R + 1) / (W + 1)), and its inverse
-    assert float(with_labels(3)[1] - with_labels(4)[1]) > 2 * by_names - 0.5
+    by_names = (log(6) + log(11)) / 2  # √((R + 1) / (2W + 1)) of five
+    assert float(with_labels(3)[1] - with_labels(4)[1]) > by_names - 0.5
 
 
 def test_the_odds_are_those_of_the_formula():

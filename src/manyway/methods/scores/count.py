@@ -21,7 +21,7 @@ the class of a usual item, s̄ = Σ_k s_k² / Σ_k s_k. The odds that class k oc
     ω s_k / (A_k + ½ s̄).
 
 Copies of items change no ratio of items: they are no new evidence. Known labels make their class certain, and count in
-m alone. Where R names of labelled items are right and W are wrong, ω is √((R + 1) / (W + 1)) times as large.
+m alone. Where R names of labelled items are right and W are wrong, ω is √((R + 1) / (2W + 1)) times as large.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ def odds_of_classes(
 
 
 def _sum_margins(answers: Answers, part: Part) -> Sums:
-    """The margins and m [k], the expected number of items to find a class for [], and the known items of each class [k].
+    """The margins and m [k], the expected number of items that have a class to be found [], and the known items [k].
 
     By its probabilities, each item adds next to nothing to the margins: where all are 0, these count.
     """
@@ -89,11 +89,11 @@ def _sum_neighbours(answers: Answers, calibration: Calibration, masses: Tensor, 
 
 
 def _labelled_odds(items: Items, given: Given) -> Tensor:
-    """[] ln ((R + 1) / (W + 1))."""
+    """[] ln ((R + 1) / (2W + 1))."""
     right, n_known = items.each(_sum_right).values
     right = right + (given.labelled.argmax(-1) == given.labels).sum()
     wrong = n_known + len(given.labels) - right
-    return (right + 1).log() - (wrong + 1).log()
+    return (right + 1).log() - (2 * wrong + 1).log()
 
 
 def _sum_right(part: Part) -> Sums:
