@@ -212,10 +212,10 @@ def test_the_number_of_classes_is_between_what_doubt_takes_and_what_independent_
     shared = 1 + math.log(2) / 2  # two items per class
     assert low == pytest.approx(12 * 0.3**shared, rel=1e-5)
     assert high == pytest.approx(12 * math.exp(0.7 * shared) * 2**0.5, rel=1e-5)
-    low, high = ends_of(p, alone, 80, doubt=0.0)  # scores of a classifier
-    assert low == pytest.approx(float(p.square().sum()), rel=1e-5)
-    assert high == pytest.approx(float(p.sqrt().sum()), rel=1e-5)
-    assert interval_of(torch.tensor([[low, high]]), torch.tensor([15]))[0, 1] == 15  # of fifteen items
+    by_scores = ends_of(p, alone, 80, doubt=0.0)  # of a classifier
+    assert by_scores[0] == pytest.approx(12 * 0.3 ** (2 * shared), rel=1e-5)
+    assert by_scores[1] == pytest.approx((high * float(p.sqrt().sum())) ** 0.5, rel=1e-5)
+    assert interval_of(torch.tensor([by_scores]), torch.tensor([15]))[0, 1] == 15  # of fifteen items
 
 
 def test_the_number_of_classes_is_less_certain_where_many_items_share_their_errors_or_some_are_unknown():

@@ -239,8 +239,10 @@ def number_of(presence: Tensor, independent: Tensor, found: Tally, copies: Tenso
         Σ_k min(p_k, surest_k)^(1 + s)    to    E e^(doubt + ½ beyond),
         doubt = s Σ_k p_k (1 − p_k) / E,    beyond = max(0, ln (Σ_k independent_k / E)).
 
-    Where no query is sure of a class, that class may be any other: it does not count below. For the
-    scores of a classifier it is from Σ_k p_k² to Σ_k √p_k.
+    Where no query is sure of a class, that class may be any other: it does not count below. The
+    presence of a class by the scores of a classifier does not depend on how sure that is, but
+    ``surest`` and ``independent`` do. For scores the number is from Σ_k p_k^(1 + 2s) to the geometric
+    mean of that upper end and Σ_k √p_k.
     """
     p = presence.double()
     masses = found.masses.double()
@@ -252,10 +254,10 @@ def number_of(presence: Tensor, independent: Tensor, found: Tally, copies: Tenso
     surely = torch.minimum(p, found.surest.double())
     least = (surely ** (1 + shared.unsqueeze(-1))).sum(-1)
     most = expected * (doubt + 0.5 * beyond).exp()
-    by_batch = torch.stack([least, most], -1)
-    by_scores = torch.stack([p.square().sum(-1), p.sqrt().sum(-1)], -1)
-    scored = (found.doubt < torch.inf).any(-1, keepdim=True)
-    return torch.where(scored, by_scores, by_batch)
+    scored = (found.doubt < torch.inf).any(-1)
+    least = torch.where(scored, (p ** (1 + 2 * shared.unsqueeze(-1))).sum(-1), least)
+    most = torch.where(scored, (most * p.sqrt().sum(-1)).sqrt(), most)
+    return torch.stack([least, most], -1)
 
 
 def interval_of(ends: Tensor, most: Tensor) -> Tensor:

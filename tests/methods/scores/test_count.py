@@ -47,17 +47,17 @@ def named(name: int, second: int, sure: float = 0.9, n_classes: int = 6) -> torc
     return p
 
 
-def test_two_items_say_much_more_than_one():
+def test_two_items_say_twice_as_much_as_one():
     large = named(0, 5).repeat(6, 1)
     one = odds_of(torch.cat([large, named(1, 2)]))[1]
     two = odds_of(torch.cat([large, named(1, 2).repeat(2, 1)]))[1]
-    assert two > one + log(3)
+    assert float(two - one) == pytest.approx(log(2), abs=0.1)
 
 
 def test_a_class_whose_items_may_be_of_a_large_class_is_more_probably_a_fragment():
     large = named(0, 5).repeat(20, 1)
     odds = odds_of(torch.cat([large, named(1, 0).repeat(2, 1), named(2, 3).repeat(2, 1)]))
-    assert odds[1] < odds[2] - 1
+    assert odds[1] < odds[2] - 0.8
 
 
 def test_a_sure_name_says_more_than_a_doubtful_one():
@@ -66,11 +66,25 @@ def test_a_sure_name_says_more_than_a_doubtful_one():
     assert odds[1] > odds[2] + 1
 
 
-def test_copies_of_all_items_hardly_change_a_class_that_has_neighbours():
-    """The neighbours have A items; with D copies each, ½ beside A is ½/D."""
+def test_copies_of_all_items_change_nothing():
     p = torch.cat([named(0, 1).repeat(20, 1), named(1, 0).repeat(3, 1)])
-    once, often = odds_of(p), odds_of(p.repeat(5, 1))
-    torch.testing.assert_close(often[:2], once[:2], rtol=0, atol=0.2)
+    torch.testing.assert_close(odds_of(p.repeat(5, 1)), odds_of(p))
+
+
+def test_how_sure_a_classifier_claims_to_be_changes_no_class_without_neighbours():
+    """Each pair of classes has its own items, so that the answers alone matter, at any temperature."""
+    sure = [named(0, 4, 0.9), named(1, 5, 0.8), named(1, 5, 0.7), named(2, 3, 0.95)]
+    p = torch.cat([one.repeat(number, 1) for one, number in zip(sure, (9, 3, 2, 1), strict=True)])
+    odds = odds_of(p)
+    flat = odds_of((p.log() / 3).softmax(-1))
+    assert (odds[:3] - odds[3:].amax() > 5).all()
+    torch.testing.assert_close(flat[:3], odds[:3], rtol=0, atol=1.0)
+    assert torch.equal(flat[:3].argsort(), odds[:3].argsort())
+
+
+def test_where_no_item_says_anything_all_classes_count_alike():
+    odds = odds_of(torch.full((7, 4), 0.25))
+    torch.testing.assert_close(odds, odds[:1].expand(4))
 
 
 def test_a_known_label_makes_its_class_certain():
@@ -91,20 +105,21 @@ def test_labelled_items_say_how_often_names_are_right(inside):
             return odds_of(torch.cat([p, labelled]), torch.tensor([-1] * 8 + [label] * 5))
         return odds_of(p, None, labelled, (label,) * 5)
 
-    assert with_labels(3)[1] > with_labels(4)[1] + 2
+    by_names = (log(6) + log(11)) / 2  # √((R + 1) / (2W + 1)) of five
+    assert float(with_labels(3)[1] - with_labels(4)[1]) > by_names - 0.5
 
 
-def test_a_classifier_that_doubts_itself_is_believed_less_and_one_that_is_sure_is_not_believed_more():
-    """By the formula, item by item."""
-
-    def by_hand(p: list[float], doubt: float) -> float:
-        evidence = [-log(1 - value) for value in p]
-        usual = sum(value * nats for value, nats in zip(p, evidence, strict=True))
-        neighbours = (p[1] * p[1] + p[2] * p[2]) / (1 - p[0])
-        number = torch.tensor(p).xlogy(torch.tensor(p)).sum().neg().exp()
-        prior = 0.5 * float(((number + 0.5) / (3 - number + 0.5)).log())
-        return ScoreConstants().scores_right + doubt + log(evidence[0] ** 2 / usual / (neighbours + 0.5)) + prior
-
-    unsure, sure = [0.4, 0.35, 0.25], [0.8, 0.15, 0.05]
-    assert float(odds_of(torch.tensor([unsure]))[0]) == pytest.approx(by_hand(unsure, 0.5 * log(0.4 / 0.6)), abs=1e-4)
-    assert float(odds_of(torch.tensor([sure]))[0]) == pytest.approx(by_hand(sure, 0.0), abs=1e-4)
+def test_the_odds_are_those_of_the_formula():
+    """Class by class, of three items."""
+    p = torch.tensor([[0.7, 0.2, 0.1], [0.6, 0.3, 0.1], [0.2, 0.3, 0.5]])
+    margins = [log(0.7 / 0.2) + log(0.6 / 0.3), 0.0, log(0.5 / 0.3)]
+    named_ = [3 * margin / sum(margins) for margin in margins]
+    usual = sum(value**2 for value in named_) / 3
+    masses = p.sum(0)
+    for k in (0, 2):
+        others = [j for j in range(3) if j != k]
+        lost = float((p[:, k] * (p[:, others] * masses[others]).sum(1)).sum())
+        neighbours = lost / float((p[:, k] * (1 - p[:, k])).sum())
+        expected = ScoreConstants().scores_right + log(named_[k] / (neighbours + usual / 2))
+        assert float(odds_of(p)[k]) == pytest.approx(expected, abs=1e-5)
+    assert float(odds_of(p)[1]) < -10  # the answer of no item

@@ -157,13 +157,38 @@ def test_a_classifier_in_doubt_gets_a_shorter_list_and_what_is_known_stays_certa
     assert truth[0] in found.present()[0]
 
 
+@pytest.mark.parametrize("n_classes", [2, 3, 5])
+@pytest.mark.parametrize("temperature", [1, 3])
+def test_where_all_possible_classes_occur_all_are_listed(n_classes, temperature):
+    posteriors, _ = batch(n_classes=n_classes, n_present=n_classes, noise=0.7)
+    found = from_scores((posteriors / temperature).log_softmax(-1))
+    assert set(found.present()[0].tolist()) == {*range(n_classes)}
+    assert found.n_present_interval[0, 1] == n_classes
+
+
+@pytest.mark.parametrize("temperature", [0.3, 3, 10])
+def test_the_list_does_not_depend_on_how_sure_the_classifier_claims_to_be(temperature):
+    posteriors, _ = batch(n_present=6, n_query=300, noise=0.7)
+    usual, other = (from_scores(one) for one in (posteriors, (posteriors / temperature).log_softmax(-1)))
+    assert set(usual.present()[0].tolist()) == {*range(6)}
+    assert set(other.present()[0].tolist()) == {*range(6)}
+
+
+def test_each_item_several_times_lists_the_same_classes():
+    posteriors, _ = batch(n_present=6, n_query=300, noise=0.9)
+    once, often = (from_scores(posteriors.repeat(number, 1)) for number in (1, 5))
+    assert set(often.present()[0].tolist()) <= {*range(6)}
+    assert set(once.present()[0].tolist()) <= {*range(6)}
+    assert len(often.present()[0]) >= len(once.present()[0]) - 1 >= 3
+
+
 def test_a_name_that_the_classifier_gives_in_doubt_is_not_listed():
     """It calls the first class by another name, less surely than the others: the list has no absent class."""
     posteriors, truth = batch(n_present=4, n_query=120, noise=0.5)
     renamed = posteriors.index_select(1, torch.tensor([20, 1, 2, 3, *range(4, 20), 0, *range(21, 30)]))
     renamed[truth == 0] = (renamed[truth == 0] / 6).log_softmax(-1)
     found = from_scores(renamed)
-    assert set(found.present(0.1)[0].tolist()) <= {1, 2, 3}
+    assert set(found.present()[0].tolist()) == {1, 2, 3}
     assert 20 in found.possible()[0]
 
 

@@ -1,28 +1,27 @@
 """Count: what the answers say about which classes occur.
 
-With the answers r_qk, class k is absent only if every item is of another class: the evidence that it occurs is
+An item with the answers r_qk speaks for one class, its most probable one: by the margin ln r_qk − max_j≠k ln r_qj. The
+margins of a class, added up, in units of the mean margin of all items, are
 
-    I_k = − Σ_q ln (1 − r_qk)
+    s_k = Σ_q [k is the answer of q] (ln r_qk − max_j≠k ln r_qj) / mean margin,
 
-nats if items err independently. They do not. A classifier that calls a class by another name does so again and again,
-so that I_k cannot be believed as it is: it is compared with what is usual in the batch, and with what a wrong name
-would explain. Items that get class k wrongly are of the classes that the classifier else takes them for. With its own
-probabilities z_qj and the expected number m_j of items of class j, these classes have
+as many items as are usually as sure. Only ratios of margins count, so that it does not matter how sure the classifier
+claims to be: with any temperature, s_k is the same. A doubtful item says next to nothing, and nothing jumps where the
+answer changes.
+
+That is compared with what a wrong name would explain. Items that get class k wrongly are of the classes that the
+classifier else takes them for. With its own probabilities z_qj and the expected number m_j of items of class j, these
+classes have
 
     A_k = Σ_q r_qk Σ_{j ≠ k} z_qj m_j / Σ_q r_qk (1 − z_qk)
 
-items: many where k is a fragment of a large class, hardly any where it has no large neighbour. With the mean evidence
-Ī = Σ_k m_k I_k / Σ_k m_k of the class of an item, and the effective number N of classes among K, the odds are
+items: many where k is a fragment of a large class, hardly any where it has no large neighbour. And it is compared with
+the class of a usual item, s̄ = Σ_k s_k² / Σ_k s_k. The odds that class k occurs are
 
-    I_k/Ī · I_k/(A_k + ½) · √(N/(K − N)),
+    ω s_k / (A_k + ½ s̄).
 
-times the odds ω that a name of the classifier is right. Two sure items say four times as much as one. Copies of items
-change none of the factors but for the ½: they are no new evidence. Known labels make their class certain, and count in
-m alone.
-
-Nothing in the batch says how often names are right, but for the classifier, which claims the mean A of its highest
-probabilities. It is believed half where it doubts itself, and not where it is sure: ln ω = o + ½ min(0, logit A). Where
-R names of labelled items are right and W are wrong, ω is (R + √ω) / (W + 1/√ω) instead.
+Copies of items change no ratio of items: they are no new evidence. Known labels make their class certain, and count in
+m alone. Where R names of labelled items are right and W are wrong, ω is √((R + 1) / (2W + 1)) times as large.
 """
 
 from __future__ import annotations
@@ -33,46 +32,52 @@ from functools import partial
 import torch
 from torch import Tensor
 
-from manyway.core import Sums
-from manyway.core.presence import effective_number
-from manyway.methods.evidence.prior import log_remainders
+from manyway.core import Sums, one_hot
 from manyway.methods.scores.calibrate import Calibration, Given
-from manyway.methods.scores.constants import SUREST, ScoreConstants
+from manyway.methods.scores.constants import ScoreConstants
 from manyway.methods.scores.items import Items, Part
 
 Answers = Callable[[Part], Tensor]  # from some items to the probabilities [b, k] of their classes
+_NOTHING = torch.finfo(torch.float32).eps  # no probability is told from a smaller one
 
 
 def odds_of_classes(
-    items: Items, answers: Answers, calibration: Calibration, given: Given, constants: ScoreConstants
+    items: Items,
+    answers: Answers,
+    calibration: Calibration,
+    given: Given,
+    constants: ScoreConstants,
 ) -> Tensor:
     """[k] the log-odds that a class occurs; inf where an item is known to be of the class."""
-    evidence, masses, known = items.each(partial(_sum_evidence, answers)).values
+    margins, masses, number, known = items.each(partial(_sum_margins, answers)).values
     lost, doubt = items.each(partial(_sum_neighbours, answers, calibration, masses)).values
     tiny = torch.finfo(masses.dtype).tiny
+    named = margins * number / margins.sum().clamp_min(tiny)
+    usual = named.square().sum() / number.clamp_min(tiny)
     neighbours = lost / doubt.clamp_min(tiny)
-    usual = (masses * evidence).sum() / masses.sum().clamp_min(tiny)
-    number = effective_number(masses)
-    prior = 0.5 * ((number + 0.5).log() - (len(masses) - number + 0.5).log())
-    relative = 2 * evidence.clamp_min(tiny).log() - usual.clamp_min(tiny).log()
-    names = _odds_of_names(items, given, constants)
-    odds = names + relative - (neighbours + 0.5).log() + prior
+    odds = named.clamp_min(tiny).log() - (neighbours + usual / 2).clamp_min(tiny).log()
+    odds = odds + constants.scores_right + _labelled_odds(items, given) / 2
     return odds.masked_fill(known > 0, torch.inf)
 
 
-def _sum_evidence(answers: Answers, part: Part) -> Sums:
-    """I, m and the number of items with a known label [k], of each class."""
+def _sum_margins(answers: Answers, part: Part) -> Sums:
+    """The margins and m [k], the expected number of items that have a class to be found [], and the known items [k].
+
+    By its probabilities, each item adds next to nothing to the margins: where all are 0, these count.
+    """
     probabilities = answers(part)
     to_find = probabilities * part.free.unsqueeze(-1)
+    best = to_find.topk(2)
+    first, second = best.values.clamp_min(_NOTHING).log().unbind(-1)
+    some = to_find.sum(-1)  # an item that is probably unknown names no class
+    own = one_hot(best.indices[:, 0], probabilities.shape[-1], probabilities.dtype)
+    margins = own * (some * (first - second)).unsqueeze(-1) + _NOTHING * to_find
     known = torch.nn.functional.one_hot(part.known + 1, probabilities.shape[-1] + 1)[:, 1:]
-    evidence = -log_remainders(to_find).sum(0, dtype=torch.float64)
-    masses = probabilities.sum(0, dtype=torch.float64)
-    return Sums((evidence, masses, known.sum(0).double()))
+    sums = (margins, probabilities, some, known)
+    return Sums(tuple(value.sum(0, dtype=torch.float64) for value in sums))
 
 
-def _sum_neighbours(
-    answers: Answers, calibration: Calibration, masses: Tensor, part: Part
-) -> Sums:
+def _sum_neighbours(answers: Answers, calibration: Calibration, masses: Tensor, part: Part) -> Sums:
     """The numerator and the denominator of A [k]."""
     to_find = answers(part) * part.free.unsqueeze(-1)
     own = calibration.own(part.posteriors).exp()
@@ -83,19 +88,15 @@ def _sum_neighbours(
     return Sums((lost, doubt))
 
 
-def _odds_of_names(items: Items, given: Given, constants: ScoreConstants) -> Tensor:
-    """[] ln ω."""
-    claimed, free, right = items.each(_sum_names).values
+def _labelled_odds(items: Items, given: Given) -> Tensor:
+    """[] ln ((R + 1) / (2W + 1))."""
+    right, n_known = items.each(_sum_right).values
     right = right + (given.labelled.argmax(-1) == given.labels).sum()
-    wrong = items.n_items - free + len(given.labels) - right
-    claim = claimed / free.clamp_min(1)
-    alone = constants.scores_right + 0.5 * claim.logit(SUREST).clamp_max(0)
-    return (right + (alone / 2).exp()).log() - (wrong + (-alone / 2).exp()).log()
+    wrong = n_known + len(given.labels) - right
+    return (right + 1).log() - (2 * wrong + 1).log()
 
 
-def _sum_names(part: Part) -> Sums:
-    """[] Σ of the highest probabilities of items without a known label, their number, and how many others are right."""
-    best = part.posteriors.max(-1)
-    claimed = (best.values.exp() * part.free).sum(dtype=torch.float64)
-    right = (best.indices == part.known).sum()
-    return Sums((claimed, part.free.sum(dtype=torch.float64), right.double()))
+def _sum_right(part: Part) -> Sums:
+    """[] how many known labels are those that the classifier gives, and how many there are."""
+    right = part.posteriors.argmax(-1) == part.known
+    return Sums((right.sum(dtype=torch.float64), (part.known >= 0).sum(dtype=torch.float64)))
