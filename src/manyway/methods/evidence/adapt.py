@@ -3,13 +3,12 @@
 ``shift`` says what such a difference is, and finds it. Here it is decided where it is looked for, and the queries are
 moved back by it.
 
-It is looked for where the first answer gives a reason: F, in the metric, or the mean squared distance of
-placed queries from their prototypes is above what batches without a shift have. (The second in the unit of distances
-between examples: far from the middle all placed rows are near to each other.) These
-two limits save time.
+It is looked for where the first answer gives a reason: F, in the metric, or the mean squared distance of placed queries
+from their prototypes is above what batches without a shift have. The second counts in the unit of distances between
+examples, for far from the middle all placed rows are near to each other. These two limits save time.
 
-With one example per class S is a guess, and where queries may be unknown, a shift and unknown queries look
-alike: there is no adapting.
+With one example per class S is a guess, and where queries may be unknown, a shift and unknown queries look alike: there
+is no adapting.
 """
 
 from __future__ import annotations
