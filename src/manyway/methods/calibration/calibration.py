@@ -520,9 +520,7 @@ def in_both_metrics(
     if tasks.n_support == tasks.n_classes or not (metric or given is None):
         return Calibrations(plain=plain, best=plain)
     labels = tasks.support_labels.gather(1, samples)
-    left_out = LeftOut.of(
-        labels, counts, spreads.scatter, usual, plain.weights.gather(1, samples)
-    )
+    left_out = LeftOut.of(labels, counts, spreads.scatter, usual, plain.weights.gather(1, samples))
     rows = LeftOutRows(
         samples=samples,
         labels=labels,

@@ -102,9 +102,7 @@ class Contrasts:
     weights: Tensor  # [t, s] p of all samples
 
     @staticmethod
-    def of(
-        tasks: Tasks, means: Tensor, counts: Tensor, weights: Tensor | None = None
-    ) -> Contrasts:
+    def of(tasks: Tasks, means: Tensor, counts: Tensor, weights: Tensor | None = None) -> Contrasts:
         """From the support of tasks, class means [t, k, d] and counts [t, k]; no class is empty.
 
         ``weights`` [t, s] of the samples; None: all are 1.

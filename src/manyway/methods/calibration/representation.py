@@ -4,40 +4,46 @@
     v_j = (y_j − m_j) / σ_j                   m the middle of the classes, σ_j the scale of the column
     z   = v (‖v‖² / N)^(−h/2)                 N the effective number of columns, h = N / (N + 8)
 
-**Power.** Features that pile up at their lowest value, such as counts or the outputs of a rectifier, have long upper
-tails, in which single large values would decide. p = 1 − ½ min(1, g/2), where g is the mean skewness of the columns: 0
-for symmetric columns, 2 for exponential ones. A value below a_j keeps its sign.
+**Power.** Features that pile up at their lowest value, such as counts or the outputs of a
+rectifier, have long upper tails, in which single large values would decide. p = 1 − ½ min(1, g/2),
+where g is the mean skewness of the columns: 0 for symmetric columns, 2 for exponential ones. A
+value below a_j keeps its sign.
 
-**Middle.** The mean of the class means, in which a class counts 1/(1 + d_k²/d²): d_k is its distance from the middle
-and d² the median of d_k². So one far class neither moves the middle nor widens the scales.
+**Middle.** The mean of the class means, in which a class counts 1/(1 + d_k²/d²): d_k is its
+distance from the middle and d² the median of d_k². So one far class neither moves the middle nor
+widens the scales.
 
-**Scales.** Column j has the variance o_j over all examples, with m degrees of freedom, and the variance s_j within
-classes, with f. The second is what counts, but few examples give both mostly by chance. So
+**Scales.** Column j has the variance o_j over all examples, with m degrees of freedom, and the
+variance s_j within classes, with f. The second is what counts, but few examples give both mostly by
+chance. So
 
     ln σ_j² = l + θ (κ_j (ln o_j − l) + λ (e_j − ē)),    e_j = ln(s_j / o_j),    l the mean of ln o,
     κ_j = w / (w + c_j),    w = max(0, var(ln o) − c̄),    λ = max(0, 1 − ψ'(f/2) / var(e)),
 
-where c_j = ψ'(m/2) max(1, (kurtosis_j − 1)/2) is the variance of ln o_j by chance alone: the columns themselves say how
-much their scales can be trusted (empirical Bayes, as for the variances of genes in Smyth, 2004). Where they differ no
-more than by chance, all columns have one scale. With one example per class λ is 0.
+where c_j = ψ'(m/2) max(1, (kurtosis_j − 1)/2) is the variance of ln o_j by chance alone: the
+columns themselves say how much their scales can be trusted (empirical Bayes, as for the variances
+of genes in Smyth, 2004). Where they differ no more than by chance, all columns have one scale. With
+one example per class λ is 0.
 
-**Whether columns have scales of their own.** Measurements in different units have; counts in which most columns are
-nearly always zero have not, for the scale of a rare column is made of a few examples. θ, from 0 for one scale to 1, is
-what held-out examples say: one half of each class tells the scales, the nearest class mean of that half classifies the
-other half, and the halves change places. Columns in one unit have logarithms of variances that differ by about 1; so
-θ is the mean of 0 and 1 under exp(θ var(ln o) − cross-entropy), and a few examples cannot say that the units of a table
-do not matter.
+**Whether columns have scales of their own.** Measurements in different units have; counts in which
+most columns are nearly always zero have not, for the scale of a rare column is made of a few
+examples. θ, from 0 for one scale to 1, is what held-out examples say: one half of each class tells
+the scales, the nearest class mean of that half classifies the other half, and the halves change
+places. Columns in one unit have logarithms of variances that differ by about 1; so θ is the mean of
+0 and 1 under exp(θ var(ln o) − cross-entropy), and a few examples cannot say that the units of a
+table do not matter.
 
-**Length.** Of many independent columns, as embeddings have them, the length of a row says little about its class, and
-z has nearly unit length (h near 1). Of few columns the length is part of what they say (h near 0). Two of n
-examples in N independent columns have E (v_i·v_j)² = (E ‖v‖²)² (1/N + 1/(n − 1)²), the second because they are relative
-to their own middle; N follows from the means over all pairs.
+**Length.** Of many independent columns, as embeddings have them, the length of a row says little
+about its class, and z has nearly unit length (h near 1). Of few columns the length is part of what
+they say (h near 0). Two of n examples in N independent columns have E (v_i·v_j)² = (E ‖v‖²)² (1/N +
+1/(n − 1)²), the second because they are relative to their own middle; N follows from the means over
+all pairs.
 
-Another unit of all columns, or another zero of any, changes nothing. Where the units of columns differ, others change
-little.
+Another unit of all columns, or another zero of any, changes nothing. Where the units of columns
+differ, others change little.
 
-References: Smyth, "Linear models and empirical Bayes methods for assessing differential expression in microarray
-experiments", Statistical Applications in Genetics and Molecular Biology, 2004.
+References: Smyth, "Linear models and empirical Bayes methods for assessing differential expression
+in microarray experiments", Statistical Applications in Genetics and Molecular Biology, 2004.
 """
 
 from __future__ import annotations
@@ -61,7 +67,11 @@ _ROUNDING = 4  # a standard deviation of so many last digits of the middle is no
 _CONSTANT = 1e-10  # a part of a variance that is none, but for rounding
 _CUBE = 3  # the power whose mean is the skewness
 _OWN_SCALES = (0.0, 1.0)  # the values of θ that are tried
-_LOG_PRECISIONS = (-1.0, 6.0, 15)  # ln of τ times the squared distance of held-out examples: lowest, highest, number
+_LOG_PRECISIONS = (
+    -1.0,
+    6.0,
+    15,
+)  # ln of τ times the squared distance of held-out examples: lowest, highest, number
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -242,7 +252,9 @@ class _Classes:
         sums, counts = class_sums(examples)
         means = sums / counts.clamp_min(1).unsqueeze(-1)
         some = labels[:, ::every]
-        return _Classes(labels=some, counted=torch.ones_like(some, dtype=rows.dtype), counts=counts, means=means)
+        return _Classes(
+            labels=some, counted=torch.ones_like(some, dtype=rows.dtype), counts=counts, means=means
+        )
 
     def without(self, rows: Tensor, held_out: Tensor) -> _Classes:
         """The same if some of the rows [t, s, d] are held out [t, s]."""
@@ -313,7 +325,9 @@ def _middle_and_scales(rows: Tensor, classes: _Classes) -> _Scales:
     return scales
 
 
-def _scales(rows: Tensor, inside: Tensor, middle: Tensor, of_class: Tensor, classes: _Classes) -> _Scales:
+def _scales(
+    rows: Tensor, inside: Tensor, middle: Tensor, of_class: Tensor, classes: _Classes
+) -> _Scales:
     """The scales around a middle [t, 1, d].
 
     ``inside`` [t, 1, d] are the variances within classes, in any unit: their ratios to others count relative to the
@@ -391,7 +405,9 @@ def _held_out_loss(placed: Tensor, classes: _Classes) -> Tensor:
 
 def _reliability(logs: Tensor, which: Tensor, by_chance: Tensor) -> Tensor:
     """[t, 1, d] κ, for logarithms of variances [t, 1, d] that differ ``by_chance`` [t, 1, d] at least."""
-    mean_chance = (by_chance * which).sum(-1, keepdim=True) / which.sum(-1, keepdim=True).clamp_min(1)
+    mean_chance = (by_chance * which).sum(-1, keepdim=True) / which.sum(-1, keepdim=True).clamp_min(
+        1
+    )
     real = (_variance(logs, which) - mean_chance).clamp_min(0)
     return real / (real + by_chance)
 

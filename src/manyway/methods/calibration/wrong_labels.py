@@ -204,9 +204,7 @@ def _joined(looks: Sequence[_Looks]) -> _Looks:
 def _looks(calibration: Measured, tasks: Tasks, samples: Tensor) -> _Looks:
     """What some examples [t, n] look like."""
     labels = tasks.support_labels.gather(1, samples)
-    left_out = LeftOut.of(
-        labels, calibration.counts, calibration.scatter, calibration.precision
-    )
+    left_out = LeftOut.of(labels, calibration.counts, calibration.scatter, calibration.precision)
     placed = calibration.place(tasks.some_support(samples))
     distances = left_out.distances(placed, calibration.offsets, calibration.in_metric)
     own_class = labels.unsqueeze(-1)

@@ -1,14 +1,15 @@
 """Adapt: batches whose queries differ from the examples, all in the same way, are labelled once more.
 
-``shift`` says what such a difference is, and finds it. Here it is decided where it is looked for, and the queries are
-moved back by it.
+``shift`` says what such a difference is, and finds it. Here it is decided where it is looked for,
+and the queries are moved back by it.
 
-It is looked for where the first answer gives a reason: F, in the metric, or the mean squared distance of placed queries
-from their prototypes is above what batches without a shift have. The second counts in the unit of distances between
-examples, for far from the middle all placed rows are near to each other. These two limits save time.
+It is looked for where the first answer gives a reason: F, in the metric, or the mean squared
+distance of placed queries from their prototypes is above what batches without a shift have. The
+second counts in the unit of distances between examples, for far from the middle all placed rows are
+near to each other. These two limits save time.
 
-With one example per class S is a guess, and where queries may be unknown, a shift and unknown queries look alike: there
-is no adapting.
+With one example per class S is a guess, and where queries may be unknown, a shift and unknown
+queries look alike: there is no adapting.
 """
 
 from __future__ import annotations
@@ -194,7 +195,9 @@ class Residuals:
     """Where queries lie, beside the prototypes of their classes."""
 
     mean: Tensor  # [t, d] of placed queries
-    squared: Tensor  # [t] the mean squared distance from the prototype, relative to left-out examples
+    squared: (
+        Tensor  # [t] the mean squared distance from the prototype, relative to left-out examples
+    )
     n_query: Tensor  # [t] of how many: near-copies of other queries have no part in both
 
 
@@ -215,7 +218,9 @@ def _sum_residuals(calibration: Calibration, part: Part) -> Sums:
 
     Near-copies of other queries have no part: their u is 0.
     """
-    unit = (calibration.precision * calibration.scatter).clamp_min(torch.finfo(part.placed.dtype).tiny)
+    unit = (calibration.precision * calibration.scatter).clamp_min(
+        torch.finfo(part.placed.dtype).tiny
+    )
     distances = part.log_likelihood * (-2 / unit).view(-1, 1, 1)
     errors = (1 / calibration.counts).unsqueeze(1)
     expected = (part.u * (distances + errors) / (1 + errors)).sum((1, 2), dtype=torch.float64)
@@ -252,7 +257,9 @@ def replaced(alone: Solution, rows: Tensor, found: Solution) -> Solution:
     learned = {}
     for name, values in found.learned.items():
         before = alone.learned.get(name, torch.zeros_like(values[:1]))
-        learned[name] = before.expand(len(alone.n_iter)).index_copy(0, rows, values.expand(len(rows)))
+        learned[name] = before.expand(len(alone.n_iter)).index_copy(
+            0, rows, values.expand(len(rows))
+        )
     moved_by = None
     if found.moved_by is not None:
         shape = (len(alone.n_iter), *found.moved_by.shape[1:])

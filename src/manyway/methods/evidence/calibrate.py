@@ -57,7 +57,9 @@ class CalibratedBatch:
     # Of the features; None where another scale was asked for, or queries cannot be moved.
     representation: Representation | None = None
     shift: Shift | None = None  # by which the queries were moved back; None where they were not
-    rehearsed: Rehearsed | None = None  # what held-out examples say about claims; None where none were
+    rehearsed: Rehearsed | None = (
+        None  # what held-out examples say about claims; None where none were
+    )
     doubts: ExampleDoubts | None = None  # which examples look mislabelled; None where none can
 
     def shift_power(self, masses: Tensor) -> Tensor | None:
@@ -272,7 +274,9 @@ def _learn_for_gaps(tasks: Tasks, parameters: Parameters) -> Learned:
     learned = learn_before(tasks, parameters)
     if learned is None:
         asked = "without examples" if not tasks.n_support else f"with scale={parameters.scale!r}"
-        raise InputError(f"Cells are missing (NaN), and {asked} every row must be whole; leave these rows out.")
+        raise InputError(
+            f"Cells are missing (NaN), and {asked} every row must be whole; leave these rows out."
+        )
     return replace(learned, gaps=True)
 
 

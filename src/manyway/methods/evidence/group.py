@@ -220,9 +220,7 @@ class Groups:
         classes = largest.topk(int((largest > 1).sum(1).max()), dim=1).indices
         work = partial(_sum_groups, classes, slopes, sampling_stride(queries.n_query))
         totals = queries.each(work).values
-        sums, free_sums, free_masses, lengths, known_evidence = (
-            total.to(like) for total in totals
-        )
+        sums, free_sums, free_masses, lengths, known_evidence = (total.to(like) for total in totals)
         weights = query_weights(presence.masses).gather(1, classes).to(like)
         weights = weights * float(queries.parameters.update_prototypes)
         return Groups(

@@ -153,7 +153,12 @@ class Concentrations:
 
     @staticmethod
     def of(
-        grid: Tensor, n_query: int, n_classes: int, dtype: torch.dtype, device: torch.device, weighted: bool = False
+        grid: Tensor,
+        n_query: int,
+        n_classes: int,
+        dtype: torch.dtype,
+        device: torch.device,
+        weighted: bool = False,
     ) -> Concentrations:
         """The prior of one or many tasks.
 

@@ -2,24 +2,27 @@
 
 Another camera or laboratory makes such queries.
 
-A query of class k is x = w_k + noise + b. The shift b is common to a batch, and usually it is nothing:
+A query of class k is x = w_k + noise + b. The shift b is common to a batch, and usually it is
+nothing:
 
     b = 0 with the probability 1 − ε,        b ~ N(0, v) otherwise,        in units of the scales of columns.
 
-Near-copies of a query count nothing beside it (``copies``): in what follows |Q| queries are left without them, and
-x̄ is their mean.
+Near-copies of a query count nothing beside it (``copies``): in what follows |Q| queries are left
+without them, and x̄ is their mean.
 
-Given the proportions π of the classes, of which effectively K̂ occur, the mean residual b̂ = x̄ − Σ_k π_k w_k
-estimates b. Without a shift, ‖b̂‖² is c = S (1/|Q| + Σ_k π_k²/n_k) on average, for the within-class scatter S: by the
-noise of |Q| queries, and by the errors of the prototypes of those classes that occur. F = ‖b̂‖²/c then is a mean of
-N squares, where N is the effective number of columns. With v = ‖b̂‖² − c, its best value,
+Given the proportions π of the classes, of which effectively K̂ occur, the mean residual b̂ = x̄ −
+Σ_k π_k w_k estimates b. Without a shift, ‖b̂‖² is c = S (1/|Q| + Σ_k π_k²/n_k) on average, for the
+within-class scatter S: by the noise of |Q| queries, and by the errors of the prototypes of those
+classes that occur. F = ‖b̂‖²/c then is a mean of N squares, where N is the effective number of
+columns. With v = ‖b̂‖² − c, its best value,
 
     ln odds(shift) = ln ε/(1 − ε) + ln(1 − 1/N) + ½ N (F − 1 − ln F),        E b = P(shift) (1 − 1/F) b̂,
 
 where 1 − 1/N says that one column alone cannot tell a shift from another class.
 
-The metric multiplies exactly the directions in which examples agree, so that a small shift can spoil the labels,
-and with them π. So the queries are labelled several times, each time moved back by another guess of b:
+The metric multiplies exactly the directions in which examples agree, so that a small shift can
+spoil the labels, and with them π. So the queries are labelled several times, each time moved back
+by another guess of b:
 
 1. by b̂ of the labels that are found where the one direction x̄ − w̄, in which the means of queries and of prototypes
    differ, is dropped from both: what is left of a shift is small there, and the labels are nearly right;
@@ -27,42 +30,48 @@ and with them π. So the queries are labelled several times, each time moved bac
 3. by x̄ − w̄, as if all classes occurred;
 4. by b̂ of the third labels.
 
-The first answer, not moved, is the fifth. More rounds make it worse: a wrong b̂ makes labels of fewer classes, and
-these a worse b̂. Of these labels those are kept that explain the queries best. In units of the scales, let
+The first answer, not moved, is the fifth. More rounds make it worse: a wrong b̂ makes labels of
+fewer classes, and these a worse b̂. Of these labels those are kept that explain the queries best.
+In units of the scales, let
 
     D = min over b and 0 ≤ g ≤ 1 of  1/|Q| Σ_q ‖x_q − b − g w_k‖² / (S (1 + 1/n_k)),        k the label of q,
 
-the mean squared distance of queries from their classes, relative to that of an example that is left out, where all
-are moved back alike, and may be less far apart than the examples are. With the entropy H of π the labels have
+the mean squared distance of queries from their classes, relative to that of an example that is left
+out, where all are moved back alike, and may be less far apart than the examples are. With the
+entropy H of π the labels have
 
     ln p(queries, labels) = −|Q| (½ N D + H) + const.
 
-Distances of placed queries would not do: those of a shifted batch are as near to each other as they are far from
-their middle. The queries are moved back by the guess b of the best labels, times P(shift) (1 − 1/F).
+Distances of placed queries would not do: those of a shifted batch are as near to each other as they
+are far from their middle. The queries are moved back by the guess b of the best labels, times
+P(shift) (1 − 1/F).
 
-**What a shift does not explain.** Noise, or pictures that have lost their colour, are no shift, but spoil labels
-and so make F large. Of all by which queries differ from examples the shift explains the part
+**What a shift does not explain.** Noise, or pictures that have lost their colour, are no shift, but
+spoil labels and so make F large. Of all by which queries differ from examples the shift explains
+the part
 
     e = s² / (s² + max(0, D − 1)),        s² = ‖b̂‖²/S,
 
 and F e takes the place of F.
 
-**What is lost.** Grey pictures or mistyped words are shifted, and have lost some of what tells classes apart, which
-no vector brings back. Around the means of the batch a query then is x = g w_k + noise, with the contrast g < 1.
-It is the slope of the means z̄_k of groups of m_k queries over the means w_k that are expected of their classes
-(``Calibration.shrunk``), so that g is 1 for queries like the examples,
+**What is lost.** Grey pictures or mistyped words are shifted, and have lost some of what tells
+classes apart, which no vector brings back. Around the means of the batch a query then is x = g w_k
++ noise, with the contrast g < 1. It is the slope of the means z̄_k of groups of m_k queries over
+the means w_k that are expected of their classes (``Calibration.shrunk``), so that g is 1 for
+queries like the examples,
 
     g = Σ_k m_k (z̄_k − z̄)·(w_k − w̄) / Σ_k m_k ‖w_k − w̄‖²,
 
-with the prior Normal(1, 1). Where a shift was looked for, the final probabilities have the power g if that is below
-what the distances say (see ``confidence``).
+with the prior Normal(1, 1). Where a shift was looked for, the final probabilities have the power g
+if that is below what the distances say (see ``confidence``).
 
-**What cannot be known.** Where few classes occur, the shift is made of their own residuals: with one class, any
-class is as good, by a shift of its own. Each of K̂ classes has a part of 1/K̂ in b̂, so that its distance from its
-prototype is too short by that part. A known label says as much about the shift as a class does. With n of them, the
-final probabilities have the power 1 − P(shift) (1 − (1 − 1/(K̂ + n + ½))²). So do the classes of groups, where they
-say which classes occur (``count``), and a review asks first for queries that decide it (``review``). Queries are moved
-back with F (1 − 1/K̂²) in the place of F: if they would then all be of one class, they stay.
+**What cannot be known.** Where few classes occur, the shift is made of their own residuals: with
+one class, any class is as good, by a shift of its own. Each of K̂ classes has a part of 1/K̂ in b̂,
+so that its distance from its prototype is too short by that part. A known label says as much about
+the shift as a class does. With n of them, the final probabilities have the power 1 − P(shift) (1 −
+(1 − 1/(K̂ + n + ½))²). So do the classes of groups, where they say which classes occur (``count``),
+and a review asks first for queries that decide it (``review``). Queries are moved back with F (1 −
+1/K̂²) in the place of F: if they would then all be of one class, they stay.
 """
 
 from __future__ import annotations
@@ -452,5 +461,3 @@ def proportions_of(queries: BatchQueries) -> Tensor:
     """[t, k] the proportions of classes by the last assignments."""
     masses = queries.presence.masses
     return (masses / masses.sum(-1, keepdim=True)).to(queries.likelihood.counts)
-
-

@@ -120,13 +120,17 @@ def calibrate(sample: Part, given: Given, limits: Limits, constants: ScoreConsta
 def fit_labelled(posteriors: Tensor, labels: Tensor) -> Tensor:
     """[k + 1] what is added to the log-posteriors [n, k] of each class, and last 1/T, fitted to labels [n]."""
     if not len(labels):
-        return torch.nn.functional.pad(posteriors.new_zeros(posteriors.shape[-1]), (0, 1), value=1.0)
+        return torch.nn.functional.pad(
+            posteriors.new_zeros(posteriors.shape[-1]), (0, 1), value=1.0
+        )
     logits = posteriors.double()[None]
     weights = balanced_weights(labels[None], torch.ones_like(logits[..., 0]), posteriors.shape[-1])
     return fit_scaling(logits, labels[None], weights)[0].to(posteriors)
 
 
-def _temperature(posteriors: Tensor, fitted: Tensor, coverage: float, constants: ScoreConstants) -> float:
+def _temperature(
+    posteriors: Tensor, fitted: Tensor, coverage: float, constants: ScoreConstants
+) -> float:
     """T: by labelled items as far as they cover the classes, else by how sure the classifier is."""
     claim = posteriors.exp().amax(-1).mean()
     wanted = claim.clamp_min(constants.scores_sure)
@@ -151,7 +155,9 @@ def exponent_for(logs: Tensor, wanted: Tensor, weights: Tensor) -> Tensor:
     return ((low + high) / 2).exp()
 
 
-def _neighbours(z: Tensor, labels: Tensor, part: float, constants: ScoreConstants) -> Neighbours | None:
+def _neighbours(
+    z: Tensor, labels: Tensor, part: float, constants: ScoreConstants
+) -> Neighbours | None:
     """Labelled items as neighbours, which count ``part`` of what they could; None without any."""
     if not len(labels):
         return None
@@ -188,7 +194,9 @@ def preferences(z: Tensor, u: Tensor, temperature: float, constants: ScoreConsta
     same = ((z / 2).exp() @ (z / 2).exp().mT).clamp(0, 1) * alike
     weights = (1 / same.sum(-1).clamp_min(1)).unsqueeze(-1)
     number = (weights * lacks).sum(0)
-    reliable = number * agreement / (1 + (number - 1) * agreement).clamp_min(torch.finfo(z.dtype).eps)
+    reliable = (
+        number * agreement / (1 + (number - 1) * agreement).clamp_min(torch.finfo(z.dtype).eps)
+    )
     mean = (rest * weights).sum(0) / number.clamp_min(torch.finfo(z.dtype).eps)
     bias = mean * reliable
     spread = bias.std(unbiased=False).clamp_min(torch.finfo(z.dtype).tiny)
@@ -213,7 +221,9 @@ def listed(posteriors: Tensor, expected: Tensor, masses: Tensor) -> Tensor:
     n_listed = on_list.to(posteriors).sum()
     n_others = len(expected) - n_listed
     inside = expected.to(posteriors) / expected.sum()
-    relative = torch.where(on_list, (inside * n_listed).clamp_min(torch.finfo(posteriors.dtype).tiny).log(), 0.0)
+    relative = torch.where(
+        on_list, (inside * n_listed).clamp_min(torch.finfo(posteriors.dtype).tiny).log(), 0.0
+    )
     if not bool(n_others > 0):
         return relative
     outside = (~on_list).to(posteriors) / n_others

@@ -21,7 +21,6 @@ from manyway.methods.scores.gate import Gate
 from manyway.methods.scores.items import Items, Part
 
 
-
 def exponent(items: Items, gated: Gate, constants: ScoreConstants) -> float:
     """The exponent of the answers, from the sampled items without a known label."""
     logits, claims, free = (value[0] for value in items.each(partial(_of_sample, gated)).values)
@@ -30,7 +29,11 @@ def exponent(items: Items, gated: Gate, constants: ScoreConstants) -> float:
     claimed = (logits.softmax(-1).amax(-1) * free).sum() / number
     doubt = 1 - gated.calibration.coverage
     weight = doubt * constants.scores_claim
-    odds = weight * own.logit(SUREST) + (1 - weight) * claimed.logit(SUREST) - doubt * constants.scores_shared
+    odds = (
+        weight * own.logit(SUREST)
+        + (1 - weight) * claimed.logit(SUREST)
+        - doubt * constants.scores_shared
+    )
     return float(exponent_for(logits, odds.sigmoid(), free))
 
 

@@ -122,7 +122,9 @@ class _Assigned(NamedTuple):
 
     def plus(self, other: _Assigned) -> _Assigned:
         masses = self.masses + other.masses
-        return _Assigned(masses, self.log_absent + other.log_absent, torch.maximum(self.moved, other.moved))
+        return _Assigned(
+            masses, self.log_absent + other.log_absent, torch.maximum(self.moved, other.moved)
+        )
 
 
 @dataclass(eq=False)
@@ -138,7 +140,10 @@ class InBlocks:
         """Items with known labels [q], of which some are ``sampled`` [q]."""
         nothing = known.new_zeros(0)
         parts = zip(pile.split(known[None]), pile.split(sampled[None]), strict=True)
-        return InBlocks(pile, [_Block(labels[0], some[0], nothing, pile.like.new_zeros(0)) for labels, some in parts])
+        return InBlocks(
+            pile,
+            [_Block(labels[0], some[0], nothing, pile.like.new_zeros(0)) for labels, some in parts],
+        )
 
     @property
     def n_items(self) -> int:
@@ -175,7 +180,9 @@ def _answer_part(work: Callable[[Part], Answered], rows: Tensor, block: _Block) 
     return work(block.part(rows[0]))
 
 
-def _assign(likelihood: Likelihood, slopes: Slopes | None, rows: Tensor, block: _Block) -> tuple[_Assigned, _Block]:
+def _assign(
+    likelihood: Likelihood, slopes: Slopes | None, rows: Tensor, block: _Block
+) -> tuple[_Assigned, _Block]:
     """Assign the items of a block; without slopes, by their likelihoods alone."""
     part = block.part(rows[0])
     logits = with_known(likelihood(part.posteriors), part.known)[None]
@@ -186,7 +193,9 @@ def _assign(likelihood: Likelihood, slopes: Slopes | None, rows: Tensor, block: 
     places = (u > _MATTERS).view(-1).nonzero().squeeze(1)
     masses = u.sum(1, dtype=torch.float64)
     log_absent = log_remainders(u).sum(1, dtype=torch.float64)
-    return _Assigned(masses, log_absent, moved), block._replace(places=places, values=u.view(-1)[places])
+    return _Assigned(masses, log_absent, moved), block._replace(
+        places=places, values=u.view(-1)[places]
+    )
 
 
 def sample_of(items: Items) -> Part:

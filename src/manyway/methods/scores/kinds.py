@@ -13,7 +13,9 @@ from torch import Tensor
 from manyway.errors import InputError
 
 KINDS = ("auto", "probability", "log-probability", "logit", "sigmoid")
-SEVERAL = "independent"  # each class has a yes-or-no probability of its own, and several may be right
+SEVERAL = (
+    "independent"  # each class has a yes-or-no probability of its own, and several may be right
+)
 IMPOSSIBLE = -1e4  # the log-probability of a class that no item can have
 _SLACK = 0.02  # by which rounded probabilities may sum to more than 1
 _LEAST_MISSING = 1e-3  # the probability of the classes that an item does not list is at least this
@@ -98,15 +100,23 @@ def log_posteriors(
     if kind not in KINDS:
         raise InputError(f"The kind of scores is '{kind}'; choose one of {', '.join(KINDS)}.")
     if scores.shape[0] == 0 or scores.shape[1] < 2:
-        raise InputError(f"There are scores of {scores.shape[0]} items for {scores.shape[1]} classes; give several.")
+        raise InputError(
+            f"There are scores of {scores.shape[0]} items for {scores.shape[1]} classes; give several."
+        )
     _refuse(scores.isposinf().any(-1), "are infinite", place)
-    _refuse((scores.isnan() | scores.isneginf()).all(-1), "are missing: the item lists no class", place)
+    _refuse(
+        (scores.isnan() | scores.isneginf()).all(-1), "are missing: the item lists no class", place
+    )
     if kind == "auto":
         kind = find_kind(scores, place)
     if possible is None:
         possible = possible_classes(scores, kind)
     if not bool(possible.any()):
-        _refuse(torch.ones_like(scores[:, 0], dtype=torch.bool), "are all 0, like those of all items", place)
+        _refuse(
+            torch.ones_like(scores[:, 0], dtype=torch.bool),
+            "are all 0, like those of all items",
+            place,
+        )
     found = scores.new_full(scores.shape, IMPOSSIBLE)
     found[:, possible] = _of_possible(scores[:, possible], kind, place)
     return found
@@ -116,12 +126,20 @@ def _of_possible(scores: Tensor, kind: str, place: Place) -> Tensor:
     """[n, k] the log-probabilities of the classes that some item can have."""
     listed = ~scores.isnan()
     if kind == "logit":
-        _refuse(~listed.all(-1), "do not list every class, which logits must; give probabilities", place)
+        _refuse(
+            ~listed.all(-1), "do not list every class, which logits must; give probabilities", place
+        )
         return _without_infinity(scores).log_softmax(-1)
     if kind == "log-probability":
-        _refuse((scores > _SLACK).any(-1), "are positive, which logarithms of probabilities are not", place)
+        _refuse(
+            (scores > _SLACK).any(-1),
+            "are positive, which logarithms of probabilities are not",
+            place,
+        )
         if bool(listed.all()):
-            return _without_infinity(scores).log_softmax(-1)  # tiny probabilities survive as logarithms
+            return _without_infinity(scores).log_softmax(
+                -1
+            )  # tiny probabilities survive as logarithms
         scores = scores.exp()
     _refuse((scores < 0).any(-1), "are negative, which probabilities are not", place)
     if kind == "sigmoid":
@@ -152,9 +170,13 @@ def log_odds(scores: Tensor, place: Place = _row) -> Tensor:
 def without_prior(posteriors: Tensor, class_prior: Tensor) -> Tensor:
     """[n, k] log-posteriors for equally frequent classes, given the training prior [k] in any unit."""
     if class_prior.shape != posteriors.shape[-1:]:
-        raise InputError(f"There are {len(class_prior)} class priors for {posteriors.shape[-1]} classes.")
+        raise InputError(
+            f"There are {len(class_prior)} class priors for {posteriors.shape[-1]} classes."
+        )
     if not bool(torch.isfinite(class_prior).all()) or not bool((class_prior > 0).all()):
-        raise InputError("A class prior is not positive; every class that the classifier can answer needs one.")
+        raise InputError(
+            "A class prior is not positive; every class that the classifier can answer needs one."
+        )
     if bool((class_prior == class_prior[0]).all()):  # nothing to take out of many scores
         return posteriors
     return (posteriors - class_prior.to(posteriors).log()).log_softmax(-1)
@@ -172,7 +194,9 @@ def _completed(probabilities: Tensor) -> Tensor:
     missing = (1 - probabilities.sum(-1, keepdim=True)).clamp_min(_LEAST_MISSING)
     lowest = probabilities.masked_fill(unlisted, torch.inf).amin(-1, keepdim=True)
     each = torch.minimum(missing / unlisted.sum(-1, keepdim=True).clamp_min(1), lowest / 2)
-    filled = torch.where(unlisted, each, probabilities).clamp_min_(torch.finfo(probabilities.dtype).tiny)
+    filled = torch.where(unlisted, each, probabilities).clamp_min_(
+        torch.finfo(probabilities.dtype).tiny
+    )
     return filled.div_(filled.sum(-1, keepdim=True))
 
 

@@ -21,6 +21,8 @@ def review_scores(outcomes: Tensor, known: Tensor) -> Tensor:
     others = doubt.topk(min(len(doubt), max(_MOST_PAIRS // len(doubt), 1))).indices
     directions = torch.nn.functional.normalize(outcomes, dim=-1)
     alike = directions @ directions[others].mT
-    alike[others, torch.arange(len(others), device=others.device)] = 0  # nothing more is learned about itself
+    alike[others, torch.arange(len(others), device=others.device)] = (
+        0  # nothing more is learned about itself
+    )
     remaining = doubt[others] / (1 + alike[labelled].sum(0))
     return (doubt + alike @ remaining / 2).masked_fill(labelled, -1)

@@ -36,7 +36,9 @@ class Found:
     n_items: int
     n_iter: int
     converged: bool
-    terms: Mapping[str, Tensor] = field(default_factory=dict)  # [1, i] of the bound, where they were recorded
+    terms: Mapping[str, Tensor] = field(
+        default_factory=dict
+    )  # [1, i] of the bound, where they were recorded
 
     def predicted(self, u: Tensor) -> Tensor:
         """[b, k] the proportions that the other items predict for items with assignments u [b, k].
@@ -53,7 +55,9 @@ class Found:
         return (likelihood + self.predicted(u).log()).logsumexp(-1) + log(n_classes)
 
 
-def search(items: Items, likelihood: Likelihood, limits: Limits, *, with_terms: bool = False) -> Found:
+def search(
+    items: Items, likelihood: Likelihood, limits: Limits, *, with_terms: bool = False
+) -> Found:
     """Iterate until no assignment moves by ``tol``.
 
     Parameters
@@ -92,7 +96,9 @@ def search(items: Items, likelihood: Likelihood, limits: Limits, *, with_terms: 
     )
 
 
-def search_sample(posteriors: Tensor, known: Tensor, likelihood: Likelihood, limits: Limits) -> Tensor:
+def search_sample(
+    posteriors: Tensor, known: Tensor, likelihood: Likelihood, limits: Limits
+) -> Tensor:
     """[n, k] the assignments that a search of these items alone finds."""
     items = InMemory(posteriors, known, torch.ones_like(known, dtype=torch.bool))
     search(items, likelihood, limits)

@@ -55,7 +55,9 @@ class Mixture:
         """ln f₁(x) − ln f₀(x)."""
         above = (x.clamp_min(self.lacking) - self.lacking) / self.lacking_sd
         below = (x.clamp_max(self.having) - self.having) / self.having_sd
-        return above.square() / 2 + self.lacking_sd.log() - below.square() / 2 - self.having_sd.log()
+        return (
+            above.square() / 2 + self.lacking_sd.log() - below.square() / 2 - self.having_sd.log()
+        )
 
 
 def several(odds: Tensor, known: Tensor, expected: Tensor, constants: ScoreConstants) -> Tensor:
@@ -65,7 +67,9 @@ def several(odds: Tensor, known: Tensor, expected: Tensor, constants: ScoreConst
     is in any unit, 0: it is not on a list, which halves its odds.
     """
     probabilities = odds.sigmoid()
-    if odds.shape[-1] > _HAVING:  # else nothing says what the scores of classes that an item lacks look like
+    if (
+        odds.shape[-1] > _HAVING
+    ):  # else nothing says what the scores of classes that an item lacks look like
         likely = _likely(expected.to(odds))
         probabilities = torch.stack([_one_batch(one, likely, constants) for one in odds])
     own = one_hot(known.clamp_min(0), odds.shape[-1], odds.dtype) * (known >= 0).unsqueeze(-1)

@@ -102,7 +102,9 @@ def label_scores(tasks: Tasks, options: Options) -> Solution:
     return _in_memory(tasks, options)
 
 
-def solve_items(items: Items, given: Given, answers: Callable[..., Answering], options: Options) -> Labelled:
+def solve_items(
+    items: Items, given: Given, answers: Callable[..., Answering], options: Options
+) -> Labelled:
     """Calibrate, search, gate, confidence, count, for one batch.
 
     Parameters
@@ -125,11 +127,17 @@ def solve_items(items: Items, given: Given, answers: Callable[..., Answering], o
     unknown = None
     if options.open_set:
         unknown = judge(items, calibration, found)
-    answer = answers(gated=gated, exponent=exponent(items, gated, constants), unknown=unknown, groups=None)
+    answer = answers(
+        gated=gated, exponent=exponent(items, gated, constants), unknown=unknown, groups=None
+    )
     if unknown is not None:
         answer = replace(answer, groups=group(items, answer))
-    odds = torch.full((1, answer.n_classes), -torch.inf, dtype=torch.float64, device=answer.classes.device)
-    odds[0, answer.classes] = odds_of_classes(items, answer.among, calibration, given, constants).to(odds)
+    odds = torch.full(
+        (1, answer.n_classes), -torch.inf, dtype=torch.float64, device=answer.classes.device
+    )
+    odds[0, answer.classes] = odds_of_classes(
+        items, answer.among, calibration, given, constants
+    ).to(odds)
     return Labelled(answer=answer, found=found, odds=odds)
 
 
@@ -142,7 +150,9 @@ def _in_memory(tasks: Tasks, options: Options) -> Solution:
         classes = _possible(task, task.query[0].amax(0))
         labels = _labels(task, classes)
         items = InMemory(_columns(classes, task.query)[0], labels.known, labels.sampled)
-        batch = solve_items(items, _given(task, classes, options), _answering(task, classes), options)
+        batch = solve_items(
+            items, _given(task, classes, options), _answering(task, classes), options
+        )
         batches.append(batch)
         parts.append(items.each(batch.answer))
     answers = _together(parts)
@@ -165,7 +175,11 @@ def _in_blocks(tasks: Tasks, pile: Pile, options: Options) -> Solution:
     batch = solve_items(items, _given(tasks, classes, options), _answering(tasks, classes), options)
     reading = items.reading(batch.answer)
     more = _common(tasks, [batch], reading.each(tally))
-    return Solution(reading, make_presence=lambda: _independent(reading.each(log_absent), more["tallied"]), **more)
+    return Solution(
+        reading,
+        make_presence=lambda: _independent(reading.each(log_absent), more["tallied"]),
+        **more,
+    )
 
 
 def _several(tasks: Tasks, constants: ScoreConstants) -> Solution:
@@ -238,7 +252,9 @@ def _review(answers: Answered, known: Tensor) -> Tensor:
     outcomes = answers.probabilities
     if answers.unknown is not None:
         outcomes = torch.cat([outcomes, answers.unknown.unsqueeze(-1)], -1)
-    return torch.stack([review_scores(one, labels) for one, labels in zip(outcomes, known, strict=True)])
+    return torch.stack(
+        [review_scores(one, labels) for one, labels in zip(outcomes, known, strict=True)]
+    )
 
 
 def _possible(task: Tasks, highest: Tensor) -> Tensor:

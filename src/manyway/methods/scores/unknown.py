@@ -42,7 +42,9 @@ class Unknown:
 
 def judge(items: Items, calibration: Calibration, found: Found) -> Unknown:
     """Learn ρ from all items without a known label."""
-    gains, free = (value[0].double() for value in items.each(partial(_gains, calibration, found)).values)
+    gains, free = (
+        value[0].double() for value in items.each(partial(_gains, calibration, found)).values
+    )
     share = gains.new_tensor(0.5)
     for _ in range(_EM_STEPS):
         probability = (share.logit() - gains).sigmoid() * free
@@ -59,7 +61,9 @@ def _gains(calibration: Calibration, found: Found, part: Part) -> Joined:
 class Groups:
     """The groups of items that are answered as unknown."""
 
-    number: Tensor  # [k] the group of items to which the classifier gives the class; -1: there is none
+    number: (
+        Tensor  # [k] the group of items to which the classifier gives the class; -1: there is none
+    )
     medoids: Tensor  # [g] the item of each group that the classifier is surest of
 
     def of(self, part: Part, answered: Answered) -> Tensor:
@@ -76,8 +80,12 @@ def group(items: Items, answer: Callable[[Part], Answered]) -> Groups:
     order = sizes.argsort(descending=True, stable=True)[: int((sizes > 0).sum())]
     number = torch.full((n_classes,), -1, dtype=torch.int64, device=classes.device)
     number[order] = torch.arange(len(order), device=classes.device)
-    medoids = [int(surest.masked_fill(classes != one, -torch.inf).argmax()) for one in order.tolist()]
-    return Groups(number=number, medoids=torch.tensor(medoids, dtype=torch.int64, device=classes.device))
+    medoids = [
+        int(surest.masked_fill(classes != one, -torch.inf).argmax()) for one in order.tolist()
+    ]
+    return Groups(
+        number=number, medoids=torch.tensor(medoids, dtype=torch.int64, device=classes.device)
+    )
 
 
 def _names(answer: Callable[[Part], Answered], part: Part) -> Joined:
