@@ -28,7 +28,7 @@ from manyway.methods.calibration.metric import Inner
 from manyway.methods.calibration.root_kernel import inverse_root
 from manyway.methods.evidence import kernel as search_kernel
 from manyway.methods.evidence.dense import Dense, fused_search
-from manyway.methods.evidence.loop import anneal
+from manyway.methods.evidence.loop import anneal_and_iterate
 from manyway.methods.evidence.prior import Concentrations
 from manyway.methods.evidence.schedule import Parameters, Schedule
 from manyway.methods.gradient import kernel as steps_of_tim
@@ -113,7 +113,7 @@ def searched(likelihood: torch.Tensor, n_alphas: int = 3, *, by_kernel: bool) ->
     n_query, n_classes = likelihood.shape[1:]
     grid = torch.logspace(-2, 0, n_alphas, dtype=torch.float64)
     prior = Concentrations.of(grid, n_query, n_classes, likelihood.dtype, likelihood.device)
-    function = fused_search if by_kernel else anneal
+    function = fused_search if by_kernel else anneal_and_iterate
     return function(Dense.of(likelihood), prior, parameters).queries.u.cpu()
 
 

@@ -17,7 +17,7 @@ from manyway.methods.calibration.left_out import LeftOut
 from manyway.methods.calibration.metric import Inner
 from manyway.methods.calibration.root_kernel import inverse_root
 from manyway.methods.evidence.dense import Dense, fused_search
-from manyway.methods.evidence.loop import anneal
+from manyway.methods.evidence.loop import anneal_and_iterate
 from manyway.methods.evidence.prior import Concentrations, grid_of_alphas
 from manyway.methods.evidence.schedule import Parameters, Schedule
 from manyway.methods.gradient import kernel as steps_of_tim
@@ -245,7 +245,7 @@ def test_the_fused_search_gives_the_plain_assignments(
         grid = grid_of_alphas(n_query, n_classes, options.get("concentration"))
         return Concentrations.of(grid, n_query, n_classes, like.dtype, like.device)
 
-    plain = anneal(Dense.of(likelihood.double()), prior(likelihood.double()), parameters)
+    plain = anneal_and_iterate(Dense.of(likelihood.double()), prior(likelihood.double()), parameters)
     given = likelihood.to(DEVICE)
     found = fused_search(Dense.of(given), prior(given), parameters)
     torch.testing.assert_close(found.queries.u.cpu().double(), plain.queries.u, rtol=0, atol=2e-4)
