@@ -13,7 +13,7 @@ from manyway.methods.evidence.shift import Assigned, Comparison, Shift, contrast
 
 
 def compared(tasks: Tasks) -> Comparison:
-    return Comparison.of(tasks, learn_representation(tasks, Constants()))
+    return Comparison.of(tasks, learn_representation(tasks, Constants()), torch.ones(len(tasks), tasks.n_query))
 
 
 def assigned(labels: Tensor) -> Assigned:

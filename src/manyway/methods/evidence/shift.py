@@ -80,11 +80,12 @@ from collections.abc import Callable
 from dataclasses import dataclass, fields, replace
 from functools import partial
 from math import log
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
-from manyway.core import Joined, Sums, Tasks, class_sums, effective_number
+from manyway.core import Joined, Pile, Sums, Tasks, class_sums, effective_number
 from manyway.methods.calibration import Representation
 from manyway.methods.calibration.metric import rows_of
 from manyway.methods.evidence.queries import BatchQueries, Part
@@ -239,9 +240,11 @@ class Comparison:
     classes: ClassMeans
     columns: Tensor  # [t] N
     scatter: Tensor  # [t] S
+    distinct: Tensor  # [t, q] 0 for near-copies of other queries, which count nothing, else 1
+    query_mean: Tensor  # [t, 1, d] x̄
 
     @staticmethod
-    def of(tasks: Tasks, representation: Representation) -> Comparison:
+    def of(tasks: Tasks, representation: Representation, distinct: Tensor) -> Comparison:
         classes = ClassMeans.of(tasks, representation.weights)
         residuals = tasks.support - rows_of(classes.means, tasks.support_labels)
         scaled = residuals * representation.weights
@@ -252,13 +255,20 @@ class Comparison:
             classes=classes,
             columns=representation.columns.flatten(),
             scatter=(scaled.square().sum((1, 2)) / freedom.clamp_min(1)).clamp_min(tiny),
+            distinct=distinct,
+            query_mean=_mean_query(tasks, classes.middle, distinct),
         )
 
-    def flattened(self, first: Assigned) -> Tasks:
+    def counting(self, distinct: Tensor) -> Comparison:
+        """The same, where other queries ``distinct`` [t, q] count."""
+        mean = _mean_query(self.tasks, self.classes.middle, distinct)
+        return replace(self, distinct=distinct, query_mean=mean)
+
+    def flattened(self) -> Tasks:
         """The tasks without the direction in which the means of queries and of classes differ."""
         # A constant column has no part in it: rounding would make it vary.
         weights = self.classes.weights
-        direction = self.between_means(first) * (weights > 0)
+        direction = self.between_means * (weights > 0)
         measure = direction * weights.square()
         tiny = torch.finfo(measure.dtype).tiny
         measure = measure / (measure * direction).sum(-1, keepdim=True).clamp_min(tiny)
@@ -270,16 +280,20 @@ class Comparison:
         query = tasks.query_table if tasks.pile is not None else tasks.query
         return tasks.with_rows(change(tasks.support), query, base_mean=base_mean)
 
-    def between_means(self, found: Assigned) -> Tensor:
+    @property
+    def between_means(self) -> Tensor:
         """[t, 1, d] x̄ − w̄."""
-        return self._sums(found).mean - self.classes.middle
+        return self.query_mean - self.classes.middle
+
+    def residual(self, found: Assigned) -> Tensor:
+        """[t, 1, d] b̂, given what is found of the queries."""
+        return self.query_mean - found.proportions.unsqueeze(1) @ self.classes.means
 
     def explanation(self, found: Assigned, guess: Tensor) -> Explanation:
         """What is found of the queries, which were moved back by a guess [t, 1, d], explains."""
-        sums = self._sums(found)
-        n_query = found.distinct.sum(1)
-        residual = sums.mean - found.proportions.unsqueeze(1) @ self.classes.means
-        distance = sums.unexplained / (self.scatter * n_query)
+        n_query = self.distinct.sum(1)
+        residual = self.residual(found)
+        distance = self._unexplained(found.labels) / (self.scatter * n_query)
         entropy = torch.special.entr(found.proportions).sum(-1)
         return Explanation(
             guess=guess,
@@ -291,17 +305,16 @@ class Comparison:
             log_evidence=-0.5 * self.columns * distance - entropy,
         )
 
-    def _sums(self, found: Assigned) -> _QuerySums:
-        """The sums over the queries, whose labels are found, in one pass."""
+    def _unexplained(self, labels: Tensor) -> Tensor:
+        """[t] |Q| S D for labels [t, q], by one pass over the queries."""
         work = partial(_sum_queries, self.classes)
+        counted = _Counted(labels=labels, distinct=self.distinct)
         pile = self.tasks.pile
         if pile is None:
-            sums, _ = work(self.tasks.query, found)
+            sums, _ = work(self.tasks.query, counted)
         else:
-            blocks = zip(pile.split(found.labels), pile.split(found.distinct), strict=True)
-            memories = [replace(found, labels=own, distinct=which) for own, which in blocks]
-            sums, _ = pile.each(work, memories)
-        return _QuerySums.of(sums, found.distinct.sum(1), self.classes.middle)
+            sums, _ = pile.each(work, counted.split(pile))
+        return _unexplained(sums).to(self.scatter)
 
     def shift(self, found: Explanation, shift_prior: float) -> Shift:
         """The shift by which queries are moved back, given the best labels."""
@@ -325,47 +338,61 @@ class Comparison:
         return (log_odds.sigmoid() * (ratio > 1)).nan_to_num()  # examples may hardly differ
 
 
-@dataclass(frozen=True, eq=False, kw_only=True)
-class _QuerySums:
-    """What one pass over the queries tells, without near-copies."""
+class _Counted(NamedTuple):
+    """How some queries count."""
 
-    mean: Tensor  # [t, 1, d] x̄
-    unexplained: Tensor  # [t] |Q| S D
+    labels: Tensor  # [t, b]
+    distinct: Tensor  # [t, b]
 
-    @staticmethod
-    def of(sums: Sums, n_query: Tensor, middle: Tensor) -> _QuerySums:
-        """From the sums that ``_sum_queries`` makes of |Q| [t] queries, and w̄ [t, 1, d]."""
-        total, rows, means, rows_square, product, means_square, number = sums.values
-        of_rows = rows_square - rows.square().sum((1, 2)) / number
-        together = product - (rows * means).sum((1, 2)) / number
-        of_means = means_square - means.square().sum((1, 2)) / number
-        tiny = torch.finfo(of_means.dtype).tiny
-        contrast = (together / of_means.clamp_min(tiny)).clamp(0, 1)
-        unexplained = of_rows - 2 * contrast * together + contrast.square() * of_means
-        return _QuerySums(
-            mean=(total / n_query.view(-1, 1, 1)).to(middle) + middle,
-            unexplained=unexplained.clamp_min(0).to(middle),
-        )
+    def split(self, pile: Pile) -> list[_Counted]:
+        """The same of each block of a pile."""
+        return [*map(_Counted, pile.split(self.labels), pile.split(self.distinct))]
 
 
-def _sum_queries(classes: ClassMeans, rows: Tensor, found: Assigned) -> tuple[Sums, None]:
+def _sum_queries(classes: ClassMeans, rows: Tensor, counted: _Counted) -> tuple[Sums, None]:
     """The work that sums rows [t, b, d] and the means of their classes, both around the middle."""
     double = torch.float64
     scaled = classes.around_middle(rows)
-    expected = rows_of(classes.around_middle(classes.means), found.labels)
-    n_examples = classes.counts.gather(1, found.labels).clamp_min(1)
-    counted = found.distinct / (1 + 1 / n_examples)
-    each = counted.unsqueeze(1)
+    expected = rows_of(classes.around_middle(classes.means), counted.labels)
+    n_examples = classes.counts.gather(1, counted.labels).clamp_min(1)
+    weights = counted.distinct / (1 + 1 / n_examples)
+    each = weights.unsqueeze(1)
     sums = (
-        (found.distinct.unsqueeze(1) @ (rows - classes.middle)).to(double),
         (each @ scaled).to(double),
         (each @ expected).to(double),
-        (scaled.square().sum(-1) * counted).sum(1, dtype=double),
-        ((scaled * expected).sum(-1) * counted).sum(1, dtype=double),
-        (expected.square().sum(-1) * counted).sum(1, dtype=double),
-        counted.sum(1, dtype=double),
+        (scaled.square().sum(-1) * weights).sum(1, dtype=double),
+        ((scaled * expected).sum(-1) * weights).sum(1, dtype=double),
+        (expected.square().sum(-1) * weights).sum(1, dtype=double),
+        weights.sum(1, dtype=double),
     )
     return Sums(sums), None
+
+
+def _unexplained(sums: Sums) -> Tensor:
+    """[t] |Q| S D, from the sums that ``_sum_queries`` makes."""
+    rows, means, rows_square, product, means_square, number = sums.values
+    of_rows = rows_square - rows.square().sum((1, 2)) / number
+    together = product - (rows * means).sum((1, 2)) / number
+    of_means = means_square - means.square().sum((1, 2)) / number
+    tiny = torch.finfo(of_means.dtype).tiny
+    contrast = (together / of_means.clamp_min(tiny)).clamp(0, 1)
+    unexplained = of_rows - 2 * contrast * together + contrast.square() * of_means
+    return unexplained.clamp_min(0)
+
+
+def _mean_query(tasks: Tasks, middle: Tensor, distinct: Tensor) -> Tensor:
+    """[t, 1, d] x̄, where queries count as ``distinct`` [t, q] says; ``middle`` [t, 1, d] is near it."""
+    work = partial(_sum_apart, middle)
+    if tasks.pile is None:
+        sums, _ = work(tasks.query, distinct)
+    else:
+        sums, _ = tasks.pile.each(work, tasks.pile.split(distinct))
+    return (sums.values[0] / distinct.sum(1).view(-1, 1, 1)).to(middle) + middle
+
+
+def _sum_apart(middle: Tensor, rows: Tensor, distinct: Tensor) -> tuple[Sums, None]:
+    """The work that sums how far rows [t, b, d] are from the middle [t, 1, d]."""
+    return Sums(((distinct.unsqueeze(1) @ (rows - middle)).to(torch.float64),)), None
 
 
 def by_chance(proportions: Tensor, counts: Tensor, n_query: Tensor) -> Tensor:
@@ -430,23 +457,20 @@ def find_shift(
     -------
     Shift
     """
-    comparison = Comparison.of(tasks, representation)
-    nearly = assign(comparison.flattened(first), False)
-
-    def explanation(found: Assigned, guess: Tensor) -> Explanation:
-        # Far from the examples all queries look like copies of each other: without most of the
-        # shift they do not.
-        return comparison.explanation(replace(found, distinct=nearly.distinct), guess)
+    as_found = Comparison.of(tasks, representation, first.distinct)
+    nearly = assign(as_found.flattened(), False)
+    # Far from the examples all queries look like copies of each other: without most of the shift
+    # they do not.
+    comparison = as_found.counting(nearly.distinct)
 
     def moved_back(guess: Tensor) -> Explanation:
         moved = with_queries(tasks, Moved(guess))
-        return explanation(assign(moved, True), guess)
+        return comparison.explanation(assign(moved, True), guess)
 
-    nothing = torch.zeros_like(comparison.classes.middle)
-    unmoved = explanation(first, nothing)
-    of_all_classes = moved_back(comparison.between_means(nearly))
+    unmoved = comparison.explanation(first, torch.zeros_like(comparison.query_mean))
+    of_all_classes = moved_back(comparison.between_means)
     candidates = (
-        moved_back(explanation(nearly, nothing).residual),
+        moved_back(comparison.residual(nearly)),
         moved_back(unmoved.residual),
         of_all_classes,
         moved_back(of_all_classes.residual),
