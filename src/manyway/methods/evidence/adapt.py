@@ -42,7 +42,7 @@ from manyway.methods.evidence.streams import select_rows
 # A reason to look for a shift: F, or the mean squared residual relative to that of left-out examples.
 _NOTABLE_RATIO = 1.5
 _NOTABLE_RESIDUAL = 1.05
-_MOST_MOVED = 1 << 28  # numbers of the metrics of tasks whose queries are moved at once
+_MOST_KEPT = 1 << 28  # numbers of the metrics of tasks that are kept at once
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -51,6 +51,14 @@ class MovedBack:
 
     rows: Tensor  # [m] which tasks
     batch: CalibratedBatch
+
+
+def can_keep_metrics(tasks: Tasks) -> bool:
+    """Whether there is room for what is learned from the support of every task.
+
+    Then it is learned once for all answers.
+    """
+    return len(tasks) * tasks.n_features**2 <= _MOST_KEPT
 
 
 def moved_back(
@@ -77,7 +85,7 @@ def moved_back(
     if notable is None:
         return
     whole = _filled(tasks, batch)
-    for some in notable.parts(_MOST_MOVED // tasks.n_features**2):
+    for some in notable.parts(_MOST_KEPT // tasks.n_features**2):
         rows = some.rows
         learned = select_rows(prepared, rows)
         if learned is None:  # once for all answers that follow; metrics take much memory

@@ -43,7 +43,7 @@ from torch import Tensor
 from manyway.core import Solution, Sums, Tasks
 from manyway.core.arguments import checks_arguments
 from manyway.errors import InputError
-from manyway.methods.evidence.adapt import moved_back, replaced, shift_of
+from manyway.methods.evidence.adapt import can_keep_metrics, moved_back, replaced, shift_of
 from manyway.methods.evidence.calibrate import (
     CalibratedBatch,
     Learned,
@@ -245,7 +245,7 @@ def label(
     """
     if tasks.scores:
         return label_scores(tasks, _options_of_scores(parameters, with_objective))
-    if prepared is None and parameters.rehearse:
+    if prepared is None and (parameters.rehearse or can_keep_metrics(tasks)):
         prepared = _prepare(tasks, parameters)
     proportions = None
     if prepared is None and not tasks.n_support:
