@@ -255,13 +255,16 @@ def _most_likely(distances: Tensor, labels: Tensor, usual: float, factor: float)
     log_probabilities = (-0.5 * precision * distances).log_softmax(1)
     own = log_probabilities.gather(1, labels.unsqueeze(-1)).squeeze(-1).exp()
     n_others = max(distances.shape[1] - 1, 1)
+    rates = own.new_tensor(_ERROR_RATES).unsqueeze(-1)
+    seen = (1 - rates) * own + rates / n_others * (1 - own)
+    of_labels = seen.clamp_min(1e-300).log().sum(1)
+    best = int(of_labels.argmax())
     of_precision = -0.5 * (log(factor) / _PRECISION_SD) ** 2
-    found = []
-    for rate in _ERROR_RATES:
-        seen = (1 - rate) * own + rate / n_others * (1 - own)
-        score = float(seen.clamp_min(1e-300).log().sum()) + of_precision
-        found.append(_Fit(precision=precision, error_rate=rate, score=score))
-    return max(found, key=lambda one: one.score)
+    return _Fit(
+        precision=precision,
+        error_rate=_ERROR_RATES[best],
+        score=float(of_labels[best]) + of_precision,
+    )
 
 
 def _corrected(spread: _Spread, distances: Tensor, which: Tensor, scatter: float) -> Tensor:
