@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 
+from pathlib import Path
+
 import pytest
 from bench_problems import SMALL, data_folder_with_toy, jobs_of
 from problems import make_features
@@ -240,6 +242,16 @@ def test_a_set_without_validation_classes_has_halves_that_share_no_class(tmp_pat
     assert set(half.features.class_names).isdisjoint(other.features.class_names)
     rows = {tuple(row) for row in half.features.features.tolist()}
     assert rows.isdisjoint(tuple(row) for row in other.features.features.tolist())
+
+
+def test_a_key_of_features_replaces_all_sets(tmp_path):
+    data_folder_with_toy(tmp_path)
+    toml = SMALL.replace('features = "toy"', 'features = ["a", "b"]')
+    jobs = jobs_of(toml, tmp_path, features=Path("toy-half-val"))
+    assert {job.experiment.features for job in jobs} == {"toy-half-val"}
+    assert {job.features.n_classes for job in jobs} == {6}
+    with pytest.raises(InputError, match="no features 'nowhere'"):
+        jobs_of(toml, tmp_path, features=Path("nowhere"))
 
 
 def test_a_feature_file_replaces_every_set_and_each_point_runs_once(tmp_path):

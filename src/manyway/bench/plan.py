@@ -56,7 +56,7 @@ def task_title(task: TaskSpec) -> str:
 class SuiteChanges:
     """What a command line changes about a suite."""
 
-    features: Path | None = None  # a file that replaces every feature set
+    features: Path | None = None  # a file, or the key of a set, that replaces every feature set
     data: Path | None = None
     n_tasks: int | None = None
     seed: int | None = None
@@ -66,13 +66,25 @@ class SuiteChanges:
 
     @property
     def override(self) -> str | None:
-        """What results call the feature file.
+        """What results call the features.
 
-        It is the file's name without the suffix, in characters safe in a file name.
+        It is the key of the set, or the file's name without the suffix, in characters safe in a
+        file name.
         """
         if self.features is None:
             return None
-        return re.sub(r"[^\w.+-]+", "-", self.features.stem)
+        name = str(self.features) if self.names_a_set else self.features.stem
+        return re.sub(r"[^\w.+-]+", "-", name)
+
+    @property
+    def names_a_set(self) -> bool:
+        """Whether ``features`` is the key of a feature set, and no file."""
+        given = self.features
+        return (
+            given is not None
+            and given.suffix not in (".npz", ".safetensors")
+            and not given.exists()
+        )
 
 
 def make_jobs(suite: Suite, wishes: SuiteChanges) -> tuple[list[Job], list[str]]:
@@ -108,9 +120,12 @@ class _Choice:
         self._refusal = cache(partial(refusal, sample_tasks))  # why no such task can be drawn
 
     def _read_features(self, name: str) -> FeatureSet:
-        if self.wishes.features is not None and name == self.wishes.override:
-            return FeatureSet.load(self.wishes.features)
-        return find_features(name, self.wishes.data)
+        wished = self.wishes.features
+        if wished is None or name != self.wishes.override:
+            return find_features(name, self.wishes.data)
+        if self.wishes.names_a_set:
+            return find_features(str(wished), self.wishes.data)
+        return FeatureSet.load(wished)
 
     def add(self, block: Block) -> None:
         """Choose among the experiments of a block."""

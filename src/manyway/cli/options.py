@@ -41,7 +41,8 @@ open_set
     Whether items may be of none of the classes. They are then labelled `unknown`, and the table
     says which of them belong together.
 features
-    A feature file (.safetensors, .npz) to use instead of those the suite names.
+    A feature file (.safetensors, .npz), or the key of a feature set, to use instead of those the
+    suite names.
 tasks
     Number of tasks per experiment. Default: as the suite says.
 seed
