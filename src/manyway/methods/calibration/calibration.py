@@ -101,8 +101,7 @@ class Calibration:
     scatter: Tensor  # [t] S, the pooled within-class scatter
     precision: Tensor  # [t] τ
     shrinkage: Tensor  # [t] γ of the metric
-    # [t] standard deviation of ‖z − w‖² − S − S/n for members of the nearest class, divided by 1 +
-    # 1/n
+    # [t] standard deviation of ‖z − w‖² − S − S/n for members of the nearest class, by 1 + 1/n
     noise: Tensor
     losses: Tensor  # [t, n] the cross-entropy of left-out samples times their weights
     power: Tensor  # [t] what final probabilities are raised to
@@ -260,13 +259,11 @@ class Calibration:
         were right, and takes 10 with 8 right.
         """
         ones = self.counts.new_ones(placed.shape[:2])
+        squares = placed.square().sum(-1) - self.scatter.unsqueeze(-1)
         return replace(
             self,
             offsets=torch.cat([self.offsets, placed], 1),
-            squares=torch.cat(
-                [self.squares, placed.square().sum(-1) - self.scatter.unsqueeze(-1)],
-                1,
-            ),
+            squares=torch.cat([self.squares, squares], 1),
             counts=torch.cat([self.counts, ones], 1),
             examples=torch.cat([self.examples, ones], 1),
             trust=torch.cat([self.trust, ones], 1),
@@ -643,8 +640,7 @@ def _spreads(moments: _Moments, prototypes: Tensor, constants: Constants) -> _Sp
     totals = moments.squares
     n_classes = counts.shape[1]
     squares = prototypes.square().sum(-1)
-    # Classes of many samples must not decide alone; where all have as many, all weights are the
-    # same.
+    # Classes of many samples must not decide alone; where all have as many, weights are the same.
     weights = counts.rsqrt()
     within = ((totals - squares * counts).clamp_min(0) * weights).sum(-1)
     freedom = ((counts - moments.taken) * weights).sum(-1)

@@ -67,11 +67,8 @@ _ROUNDING = 4  # a standard deviation of so many last digits of the middle is no
 _CONSTANT = 1e-10  # a part of a variance that is none, but for rounding
 _CUBE = 3  # the power whose mean is the skewness
 _OWN_SCALES = (0.0, 1.0)  # the values of θ that are tried
-_LOG_PRECISIONS = (
-    -1.0,
-    6.0,
-    15,
-)  # ln of τ times the squared distance of held-out examples: lowest, highest, number
+# ln of τ times the squared distance of held-out examples: lowest, highest, number
+_LOG_PRECISIONS = (-1.0, 6.0, 15)
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)

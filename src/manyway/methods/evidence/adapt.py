@@ -203,9 +203,8 @@ class Residuals:
     """Where queries lie, beside the prototypes of their classes."""
 
     mean: Tensor  # [t, d] of placed queries
-    squared: (
-        Tensor  # [t] the mean squared distance from the prototype, relative to left-out examples
-    )
+    # [t] the mean squared distance from the prototype, relative to left-out examples
+    squared: Tensor
     n_query: Tensor  # [t] of how many: near-copies of other queries have no part in both
 
 
@@ -226,9 +225,8 @@ def _sum_residuals(calibration: Calibration, part: Part) -> Sums:
 
     Near-copies of other queries have no part: their u is 0.
     """
-    unit = (calibration.precision * calibration.scatter).clamp_min(
-        torch.finfo(part.placed.dtype).tiny
-    )
+    tiny = torch.finfo(part.placed.dtype).tiny
+    unit = (calibration.precision * calibration.scatter).clamp_min(tiny)
     distances = part.log_likelihood * (-2 / unit).view(-1, 1, 1)
     errors = (1 / calibration.counts).unsqueeze(1)
     expected = (part.u * (distances + errors) / (1 + errors)).sum((1, 2), dtype=torch.float64)
@@ -265,9 +263,8 @@ def replaced(alone: Solution, rows: Tensor, found: Solution) -> Solution:
     learned = {}
     for name, values in found.learned.items():
         before = alone.learned.get(name, torch.zeros_like(values[:1]))
-        learned[name] = before.expand(len(alone.n_iter)).index_copy(
-            0, rows, values.expand(len(rows))
-        )
+        before = before.expand(len(alone.n_iter))
+        learned[name] = before.index_copy(0, rows, values.expand(len(rows)))
     moved_by = None
     if found.moved_by is not None:
         shape = (len(alone.n_iter), *found.moved_by.shape[1:])

@@ -57,9 +57,8 @@ class CalibratedBatch:
     # Of the features; None where another scale was asked for, or queries cannot be moved.
     representation: Representation | None = None
     shift: Shift | None = None  # by which the queries were moved back; None where they were not
-    rehearsed: Rehearsed | None = (
-        None  # what held-out examples say about claims; None where none were
-    )
+    # What held-out examples say about claims; None where none were held out.
+    rehearsed: Rehearsed | None = None
     doubts: ExampleDoubts | None = None  # which examples look mislabelled; None where none can
 
     def shift_power(self, masses: Tensor) -> Tensor | None:

@@ -102,10 +102,9 @@ def _compare(compared: _Compared, part: Part) -> Joined:
     numbers = torch.arange(placed.shape[1], device=placed.device) + part.first
     copies = []
     n_near = []
-    some = zip(
-        torch.split(placed, _MOST_COMPARED, 1), torch.split(numbers, _MOST_COMPARED), strict=True
-    )
-    for rows, which in some:
+    pieces = torch.split(placed, _MOST_COMPARED, 1)
+    numbers_of_pieces = torch.split(numbers, _MOST_COMPARED)
+    for rows, which in zip(pieces, numbers_of_pieces, strict=True):
         near = compared.near(rows)
         copies.append((near & compared.comes_first(rows, which)).any(-1))
         n_near.append(near.sum(-1))

@@ -185,8 +185,7 @@ class Groups:
     classes: Tensor
     members: Presence  # as if no label were known
     sums: Tensor  # [t, g, d] of the members
-    # [t, 3] the number of queries, and the sums of distances to their prototypes and of their
-    # squares
+    # [t, 3] the number of queries, the sum of distances to their prototypes, and that of squares
     lengths: Tensor
     # [t, g, k] what known labels say about the class of a group; [t, 0, k] where none is known
     known_evidence: Tensor

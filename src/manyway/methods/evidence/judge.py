@@ -442,8 +442,7 @@ def _integrate(
     share = around.share.unsqueeze(-1)
 
     def mixed(odds: Tensor) -> Tensor:
-        # With the proportion 0 every query is known: the probability of the data is 1 in these
-        # units.
+        # With the proportion 0 every query is known: the data have the probability 1 in this unit.
         return torch.logaddexp(torch.log1p(-grid), odds.unsqueeze(-1) + grid.log())
 
     limited = -torch.logaddexp(torch.log1p(-odd) - log_odds, odd.log())

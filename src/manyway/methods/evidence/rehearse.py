@@ -258,9 +258,8 @@ def _in_order(features: Tensor, labels: Tensor) -> _Examples:
     classes = place_of_class[labels[order]]
     sizes = torch.bincount(classes)
     place_in_class = places_in_class(classes, torch.arange(len(order), device=order.device))
-    kept_class = _evenly_spaced(
-        torch.arange(len(sizes), device=order.device), len(sizes), _MOST_CLASSES
-    )
+    every_class = torch.arange(len(sizes), device=order.device)
+    kept_class = _evenly_spaced(every_class, len(sizes), _MOST_CLASSES)
     kept = kept_class[classes] & _evenly_spaced(place_in_class, sizes[classes], _MOST_OF_CLASS)
     renumbered = kept_class.cumsum(0) - 1
     return _Examples(rows=order[kept], labels=renumbered[classes[kept]])

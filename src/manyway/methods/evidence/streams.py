@@ -135,13 +135,7 @@ class StreamMemory:
         queries = (query, *self.query)
         sizes = list(accumulate(batch.shape[1] for batch in queries))
         priors = [
-            _log_prior(
-                masses[:, r],
-                absent[:, r],
-                size,
-                parameters,
-            )
-            for r, size in enumerate(sizes)
+            _log_prior(masses[:, r], absent[:, r], size, parameters) for r, size in enumerate(sizes)
         ]
         evidence = torch.stack(priors, 1)
         lengths = self._lengths_after(evidence)
