@@ -87,7 +87,7 @@ class Representation:
         """[t, n, d] z, from rows [t, n, d]; or [n, d] from [n, d] where there is one task."""
         if rows.ndim == 2:
             return self(rows.unsqueeze(0)).squeeze(0)
-        scaled = (self.curved(rows) - self.middle) * self.weights
+        scaled = self._scaled(rows)
         return _shortened(scaled, self.columns, self.shortening)
 
     def with_gaps(self, rows: Tensor) -> Tensor:
@@ -96,12 +96,12 @@ class Representation:
         A row is shortened as if each missing cell had the mean square of those that are there and of one further cell
         with the square 1.
         """
-        scaled = (self.curved(rows) - self.middle) * self.weights
+        scaled = self._scaled(rows)
         return scaled.nan_to_num(0.0) * self._shortening_with_gaps(scaled)
 
     def cells(self, rows: Tensor, scaled_cells: Tensor) -> Tensor:
         """[t, n, d] the x of scaled cells z [t, n, d], in rows [t, n, d] with gaps."""
-        scaled = (self.curved(rows) - self.middle) * self.weights
+        scaled = self._scaled(rows)
         lengths = self._shortening_with_gaps(scaled)
         weights = self.weights.where(self.weights > 0, 1.0)
         curved = scaled_cells / (lengths * weights) + self.middle
@@ -121,7 +121,7 @@ class Representation:
 
         The mean of examples has 1. Rows [t, n, d] that are far from the middle have less. Cells may be missing.
         """
-        scaled = (self.curved(rows) - self.middle) * self.weights
+        scaled = self._scaled(rows)
         if bool(scaled.isnan().any()):
             factors = self._shortening_with_gaps(scaled)
         else:
@@ -141,6 +141,10 @@ class Representation:
     def curved(self, rows: Tensor) -> Tensor:
         """[t, n, d] y, from rows [t, n, d]."""
         return _raised(rows - self.lowest, self.power)
+
+    def _scaled(self, rows: Tensor) -> Tensor:
+        """[t, n, d] v, from rows [t, n, d]; NaN where a cell is missing."""
+        return (self.curved(rows) - self.middle) * self.weights
 
     def __getitem__(self, which: slice | Tensor) -> Representation:
         return Representation(**{one.name: getattr(self, one.name)[which] for one in fields(self)})
