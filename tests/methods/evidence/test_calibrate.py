@@ -38,7 +38,7 @@ def test_queries_are_placed_where_the_support_says():
         distances - calibration.scatter.view(-1, 1, 1) / calibration.counts.unsqueeze(1)
     )
     torch.testing.assert_close(batch.queries.part.log_likelihood, expected)
-    assert set(batch.learned) >= {"precision", "shrinkage", "power"}
+    assert set(batch.told) >= {"precision", "shrinkage", "power"}
     assert not batch.one_shot
     assert batch.shift is None
 

@@ -41,7 +41,7 @@ def test_the_answers_are_the_probabilities_of_all_queries():
     assert torch.equal(solution.n_iter, found.grouped.n_iter)
     assert torch.equal(solution.converged, found.grouped.converged)
     assert solution.unknown is None
-    assert set(solution.learned) >= {"precision", "shrinkage"}
+    assert set(solution.told) >= {"precision", "shrinkage"}
 
 
 def test_presence_lies_between_the_surest_query_and_independent_errors():

@@ -68,7 +68,7 @@ def test_given_likelihoods_are_what_they_are():
     some = ScoreColumns(torch.tensor([1, 2, 3])).of_classes(torch.tensor([2, 0]))
     assert some.classes.tolist() == [3, 1]
     assert torch.equal(likelihood.totals(given, torch.ones(1, 5)), given)
-    assert likelihood.learned == {}
+    assert likelihood.told == {}
 
 
 def test_a_group_says_what_its_queries_say_together(calibration):

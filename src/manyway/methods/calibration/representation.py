@@ -130,7 +130,7 @@ class Representation:
         return (factors.square() / self.of_examples).squeeze(-1)
 
     @property
-    def learned(self) -> dict[str, Tensor]:
+    def told(self) -> dict[str, Tensor]:
         """What is worth telling, a number per task [t] each."""
         return {
             "power": self.power.flatten(),

@@ -93,8 +93,8 @@ def moved_back(
         own = replace(batch, representation=select_rows(batch.representation, rows))
         shift = _find_shift(whole[rows], own, learned, some.first)
         moved = calibrate(with_queries(tasks[rows], Moved(shift.vector)), batch.parameters, learned)
-        told = {**moved.learned, **shift.learned}
-        yield MovedBack(rows=rows, batch=replace(moved, shift=shift, learned=told))
+        told = {**moved.told, **shift.told}
+        yield MovedBack(rows=rows, batch=replace(moved, shift=shift, told=told))
 
 
 def shift_of(tasks: Tasks, batch: CalibratedBatch) -> Shift | None:
@@ -260,11 +260,11 @@ def replaced(alone: Solution, rows: Tensor, found: Solution) -> Solution:
         theirs = (found.objective_parts or {})[name]
         length = max(values.shape[1], theirs.shape[1])
         terms[name] = _longer(values, length).index_copy(0, rows, _longer(theirs, length))
-    learned = {}
-    for name, values in found.learned.items():
-        before = alone.learned.get(name, torch.zeros_like(values[:1]))
+    told = {}
+    for name, values in found.told.items():
+        before = alone.told.get(name, torch.zeros_like(values[:1]))
         before = before.expand(len(alone.n_iter))
-        learned[name] = before.index_copy(0, rows, values.expand(len(rows)))
+        told[name] = before.index_copy(0, rows, values.expand(len(rows)))
     moved_by = None
     if found.moved_by is not None:
         shape = (len(alone.n_iter), *found.moved_by.shape[1:])
@@ -278,7 +278,7 @@ def replaced(alone: Solution, rows: Tensor, found: Solution) -> Solution:
         make_review_scores=partial(both, "review_scores"),
         make_copies=partial(both, "copies"),
         objective_parts=terms,
-        learned=learned,
+        told=told,
         counting=alone.counting,
         moved_by=moved_by,
         doubts=alone.doubts,

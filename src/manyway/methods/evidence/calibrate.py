@@ -51,7 +51,7 @@ class CalibratedBatch:
     parameters: Parameters
     one_shot: bool = False  # whether no class had two samples to calibrate with
     # What is worth telling, a number per task [t] each.
-    learned: Mapping[str, Tensor] = field(default_factory=dict)
+    told: Mapping[str, Tensor] = field(default_factory=dict)
     # Makes prototypes [t, k, d] of examples and queries; None where queries are not in memory.
     make_prototypes: Callable[[], Tensor] | None = None
     # Of the features; None where another scale was asked for, or queries cannot be moved.
@@ -99,19 +99,19 @@ def calibrate(
         prepared = replace(prepared, gaps=tasks.gaps or prepared.gaps)
         placed = PlacedQueries(learned=prepared, rows=prepared.place(tasks))
     learned = placed.learned
-    told = dict(learned.likelihood.learned)
+    told = dict(learned.likelihood.told)
     representation = representation_of(learned.scaling)
     if representation is not None:
-        told |= representation.learned
+        told |= representation.told
     shift = learned.shift or Shift.none(learned.calibration.scatter)
-    told |= shift.learned
+    told |= shift.told
     if learned.rehearsed is not None:
         told |= learned.rehearsed.told
     batch = CalibratedBatch(
         queries=_queries(placed, tasks, parameters),
         parameters=parameters,
         one_shot=learned.one_shot,
-        learned=told,
+        told=told,
         representation=learned.movable,
         shift=learned.shift,
         rehearsed=learned.rehearsed,

@@ -103,7 +103,7 @@ class Likelihood(ABC):
 
     @property
     @abstractmethod
-    def learned(self) -> Mapping[str, Tensor]:
+    def told(self) -> Mapping[str, Tensor]:
         """What is worth telling, a number per task [t] each."""
 
     def coordinates(self, placed: Tensor) -> Tensor:
@@ -164,7 +164,7 @@ class Distances(Likelihood):
         return self.calibration.examples
 
     @property
-    def learned(self) -> Mapping[str, Tensor]:
+    def told(self) -> Mapping[str, Tensor]:
         return {"precision": self.calibration.precision, "shrinkage": self.calibration.shrinkage}
 
     def of(self, placed: Tensor) -> Tensor:
@@ -230,7 +230,7 @@ class GivenLikelihood(Likelihood):
         return self.n_samples
 
     @property
-    def learned(self) -> Mapping[str, Tensor]:
+    def told(self) -> Mapping[str, Tensor]:
         return {}
 
     def of(self, placed: Tensor) -> Tensor:

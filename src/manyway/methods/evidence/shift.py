@@ -116,7 +116,7 @@ class Shift:
         return 1 - self.probability * (1 - (1 - own_part).square())
 
     @property
-    def learned(self) -> dict[str, Tensor]:
+    def told(self) -> dict[str, Tensor]:
         """What is worth telling, a number per task [t] each."""
         return {"shift": self.size * self.probability, "shift_probability": self.probability}
 

@@ -459,7 +459,7 @@ def evidence_from_likelihood(
     )
     given = GivenLikelihood(n_samples=counts.to(likelihood))
     queries = InMemory(likelihood, Tasks.from_scores(likelihood), given, parameters)
-    batch = CalibratedBatch(queries=queries, parameters=parameters, learned=given.learned)
+    batch = CalibratedBatch(queries=queries, parameters=parameters, told=given.told)
     return answer(batch, with_objective=with_objective)
 
 
