@@ -1,11 +1,10 @@
 """Calibrate: what is learned from the support, and the queries of a batch as placed by it.
 
-Queries are placed where distances mean something.
-
-``manyway.methods.calibration`` learns the representation, the metric, the precision and the
-prototypes; ``names`` adds what the names of classes say. Here they are put together: what the
-support says is ``Learned``, and a batch whose likelihood is known is a ``CalibratedBatch``, which
-all later stages read.
+Queries are placed where distances mean something. ``scaling`` makes rows that can be compared,
+``manyway.methods.calibration`` learns the metric, the precision and the prototypes, and ``names``
+adds what the names of classes say. Here they are put together: what the support says is
+``Learned``, and a batch whose likelihood is known is a ``CalibratedBatch``, which all later stages
+read.
 """
 
 from __future__ import annotations
@@ -36,10 +35,10 @@ from manyway.methods.evidence.blocks import InBlocks
 from manyway.methods.evidence.copies import KeptExamples, distinct
 from manyway.methods.evidence.likelihood import Distances, query_weights
 from manyway.methods.evidence.missing import PlacingWithGaps, WithGaps
-from manyway.methods.evidence.names import ScaledTasks, representation_of, scale_tasks
 from manyway.methods.evidence.neighbourhood import clumping
 from manyway.methods.evidence.queries import BatchQueries, InMemory
 from manyway.methods.evidence.rehearse import Rehearsed
+from manyway.methods.evidence.scaling import ScaledTasks, representation_of, scale_tasks
 from manyway.methods.evidence.schedule import Parameters
 
 

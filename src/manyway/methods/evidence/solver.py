@@ -12,9 +12,9 @@ proportions of the classes among the queries have a Dirichlet(α, …, α) prior
 classes that occur is found. There are seven stages, each in a module of its own name. ``label``
 calls the first two, and ``answer`` the others:
 
-1. **calibrate** (`calibrate`, with `names` and `manyway.methods.calibration`): what a distance says
-   about a class, that is, the metric of ‖·‖, the precision τ and S; and the queries where that is
-   measured;
+1. **calibrate** (`calibrate`, with `scaling`, `names` and `manyway.methods.calibration`): what a
+   distance says about a class, that is, the metric of ‖·‖, the precision τ and S; and the queries
+   where that is measured;
 2. **adapt** (`adapt`): where the first answer gives a reason, the queries are moved back by what
    they all differ from the examples in, and answered again;
 3. **judge** (`judge`): ν_q, how probable it is that a query is of none of the classes, with
@@ -58,13 +58,10 @@ from manyway.methods.evidence.count import Findings, count
 from manyway.methods.evidence.group import group
 from manyway.methods.evidence.judge import judge
 from manyway.methods.evidence.likelihood import GivenLikelihood
-from manyway.methods.evidence.names import (
-    equal_proportions,
-    log_probability,
-    representation_of,
-)
+from manyway.methods.evidence.names import equal_proportions, log_probability
 from manyway.methods.evidence.queries import InMemory, Part
 from manyway.methods.evidence.rehearse import Rehearsed, rehearse_claims
+from manyway.methods.evidence.scaling import representation_of
 from manyway.methods.evidence.schedule import Parameters
 from manyway.methods.evidence.search import search
 from manyway.methods.evidence.shift import Moved, with_queries
