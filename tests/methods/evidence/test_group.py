@@ -9,7 +9,7 @@ from torch import Tensor
 
 from manyway import FeatureSet, Tasks, TaskSpec, evaluate, sample_tasks, solve
 from manyway.core.transforms import transform
-from manyway.methods.calibration.calibration import Calibration, calibrate, calibrate_and_place
+from manyway.methods.calibration.calibration import Calibration, calibrate_distances, calibrate_and_place
 from manyway.methods.calibration.constants import Constants
 from manyway.methods.evidence.confidence import distance_ratio
 from manyway.methods.evidence.group import Fragments, Groups
@@ -151,7 +151,7 @@ def test_fragments_do_not_count_as_classes():
 def test_queries_that_are_farther_than_left_out_examples_make_answers_less_sure():
     means, labels = 2 * normal(1, 10, 80), torch.arange(10).repeat_interleave(4)
     support, noise = means[:, labels] + normal(1, 40, 80, seed=1), normal(1, 60, 80, seed=2)
-    calibration = calibrate(Tasks.from_arrays(support, labels[None], support), Schedule())
+    calibration = calibrate_distances(Tasks.from_arrays(support, labels[None], support), Schedule())
     found = []
     for spread in (1, 2):
         query = means[:, torch.arange(60) % 10] + spread**0.5 * noise

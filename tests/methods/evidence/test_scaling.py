@@ -9,7 +9,7 @@ from manyway import Tasks
 from manyway.methods.calibration import Representation, transform
 from manyway.methods.evidence.scaling import representation_of, scale_tasks
 from manyway.methods.evidence.schedule import Parameters
-from tests.problems import make_tasks, piled
+from problems import make_tasks, piled
 
 
 def test_the_support_teaches_the_representation_of_all_rows():

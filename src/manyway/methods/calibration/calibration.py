@@ -299,7 +299,7 @@ class Placing:
         return rows.mul_(self.factor.view(-1, 1, 1)).view(shape)
 
 
-def calibrate(
+def calibrate_distances(
     tasks: Tasks,
     constants: Constants,
     precision: float | None = None,
@@ -351,7 +351,7 @@ def calibrate_and_place(
     finish: Finish | None = None,
     doubt_labels: bool = False,
 ) -> PlacedTasks:
-    """The same, and the placed queries.
+    """What ``calibrate_distances`` learns, and the queries in the coordinates of it.
 
     Metrics are not kept: those of many tasks take much memory.
     """
@@ -384,7 +384,7 @@ class _Block(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True)
 class _Asked:
-    """What is asked of a calibration; see ``calibrate``."""
+    """What is asked of a calibration; see ``calibrate_distances``."""
 
     precision: float | None
     metric: bool

@@ -23,7 +23,7 @@ from torch import Tensor
 
 from manyway.core import Solution, Sums, Tasks
 from manyway.methods.calibration import Calibration, Representation
-from manyway.methods.evidence.calibrate import CalibratedBatch, Learned, calibrate, learn_before
+from manyway.methods.evidence.calibrate import CalibratedBatch, Learned, calibrate, learn
 from manyway.methods.evidence.copies import distinct
 from manyway.methods.evidence.missing import Filling
 from manyway.methods.evidence.queries import BatchQueries, Part
@@ -64,7 +64,7 @@ def can_keep_metrics(tasks: Tasks) -> bool:
 def moved_back(
     tasks: Tasks,
     batch: CalibratedBatch,
-    prepared: Learned | None,
+    learned: Learned | None,
 ) -> Iterator[MovedBack]:
     """The tasks in which a shift is looked for, as many at a time as memory has room for.
 
@@ -73,7 +73,7 @@ def moved_back(
     tasks : Tasks
     batch : CalibratedBatch
         Their queries as they are, after the first answer.
-    prepared : Learned or None
+    learned : Learned or None
         What was learned from the support before; None: it is learned now.
 
     Yields
@@ -87,12 +87,13 @@ def moved_back(
     whole = _filled(tasks, batch)
     for some in notable.parts(_MOST_KEPT // tasks.n_features**2):
         rows = some.rows
-        learned = select_rows(prepared, rows)
-        if learned is None:  # once for all answers that follow; metrics take much memory
-            learned = learn_before(tasks[rows], batch.parameters)
+        of_rows = select_rows(learned, rows)
+        if of_rows is None:  # once for all answers that follow; metrics take much memory
+            of_rows = learn(tasks[rows], batch.parameters)
         own = replace(batch, representation=select_rows(batch.representation, rows))
-        shift = _find_shift(whole[rows], own, learned, some.first)
-        moved = calibrate(with_queries(tasks[rows], Moved(shift.vector)), batch.parameters, learned)
+        shift = _find_shift(whole[rows], own, of_rows, some.first)
+        queries_moved = with_queries(tasks[rows], Moved(shift.vector))
+        moved = calibrate(queries_moved, batch.parameters, of_rows)
         told = {**moved.told, **shift.told}
         yield MovedBack(rows=rows, batch=replace(moved, shift=shift, told=told))
 
@@ -148,11 +149,11 @@ def _filled(tasks: Tasks, batch: CalibratedBatch) -> Tasks:
 
 
 def _find_shift(
-    tasks: Tasks, batch: CalibratedBatch, prepared: Learned | None, first: Assigned
+    tasks: Tasks, batch: CalibratedBatch, learned: Learned | None, first: Assigned
 ) -> Shift:
     """The shift of tasks, whose queries as they are make up ``batch``.
 
-    They are whole. ``prepared`` is what was learned from their support before, and ``first`` what
+    They are whole. ``learned`` is what was learned from their support before, and ``first`` what
     the first search says of them.
     """
     parameters = batch.parameters
@@ -160,7 +161,7 @@ def _find_shift(
     tasks = distinct(tasks, parameters.constants).tasks
 
     def assign(changed: Tasks, same_support: bool) -> Assigned:
-        calibrated = calibrate(changed, parameters, prepared if same_support else None)
+        calibrated = calibrate(changed, parameters, learned if same_support else None)
         search(calibrated, None)
         return Assigned.of(calibrated.queries)
 
@@ -234,14 +235,14 @@ def _sum_residuals(calibration: Calibration, part: Part) -> Sums:
     return Sums((rows.sum(1, dtype=torch.float64), expected))
 
 
-def replaced(alone: Solution, rows: Tensor, found: Solution) -> Solution:
-    """The solution ``alone`` of t tasks, with another one for some of them.
+def merged(alone: Solution, rows: Tensor, found: Solution) -> Solution:
+    """The solution ``alone`` of t tasks, with another one in the place of some of them.
 
     Parameters
     ----------
     alone : Solution
     rows : Tensor of shape [m]
-        Which tasks.
+        Which tasks the other one is of.
     found : Solution
         Of m tasks.
 

@@ -43,14 +43,13 @@ from torch import Tensor
 from manyway.core import Solution, Sums, Tasks
 from manyway.core.arguments import checks_arguments
 from manyway.errors import InputError
-from manyway.methods.evidence.adapt import can_keep_metrics, moved_back, replaced, shift_of
+from manyway.methods.evidence.adapt import can_keep_metrics, moved_back, shift_of, merged
 from manyway.methods.evidence.calibrate import (
     CalibratedBatch,
     Learned,
     LearnedBatch,
     calibrate,
-    learn_and_place,
-    learn_before,
+    learn,
 )
 from manyway.methods.evidence.complete import complete_support
 from manyway.methods.evidence.confidence import confidence
@@ -210,7 +209,7 @@ def evidence(
         tasks = complete_support(tasks)
     if carry and tasks.n_batches > 1:
         if prepared is None:
-            prepared = _prepare(tasks[:: tasks.n_batches], parameters)
+            prepared = _learn_and_rehearse(tasks[:: tasks.n_batches], parameters)
         return in_streams(tasks, labelling, parameters, prepared)
     if tasks.earlier is not None:
         return next_batch(tasks, labelling, parameters, prepared)
@@ -219,7 +218,7 @@ def evidence(
 
 def label(
     tasks: Tasks,
-    prepared: Learned | None,
+    learned: Learned | None,
     parameters: Parameters,
     with_objective: bool,
 ) -> Solution:
@@ -228,7 +227,7 @@ def label(
     Parameters
     ----------
     tasks : Tasks
-    prepared : Learned or None
+    learned : Learned or None
         What was learned from the support before; None: it is learned now.
     parameters : Parameters
     with_objective : bool
@@ -242,17 +241,20 @@ def label(
     """
     if tasks.scores:
         return label_scores(tasks, _options_of_scores(parameters, with_objective))
-    if prepared is None and (parameters.rehearse or can_keep_metrics(tasks)):
-        prepared = _prepare(tasks, parameters)
+    if learned is None and (parameters.rehearse or can_keep_metrics(tasks)):
+        learned = _learn_and_rehearse(tasks, parameters)
     proportions = None
-    if prepared is None and not tasks.n_support:
+    if learned is None and not tasks.n_support:
         proportions = first_proportions(replace(tasks, known=None), parameters)
-    batch = calibrate(tasks, parameters, prepared, proportions)
-    alone = answer(batch, with_objective=with_objective)
-    for some in moved_back(tasks, batch, prepared):
-        found = answer(some.batch, with_objective=with_objective)
-        alone = found if len(some.rows) == len(alone.n_iter) else replaced(alone, some.rows, found)
-    return alone
+    batch = calibrate(tasks, parameters, learned, proportions)
+    solution = answer(batch, with_objective=with_objective)
+    for moved in moved_back(tasks, batch, learned):
+        again = answer(moved.batch, with_objective=with_objective)
+        if len(moved.rows) == len(tasks):
+            solution = again
+        else:
+            solution = merged(solution, moved.rows, again)
+    return solution
 
 
 def answer(batch: CalibratedBatch, *, with_objective: bool = False) -> Solution:
@@ -325,10 +327,11 @@ def _fit(proportions: Tensor, part: Part) -> Sums:
     return Sums((log_probability(part.log_likelihood, proportions),))
 
 
-def place_once(tasks: Tasks, open_set: bool = False) -> LearnedBatch:
-    """What is learned of one batch in memory that is labelled again and again.
+def learn_batch(tasks: Tasks, open_set: bool = False) -> LearnedBatch:
+    """Learn from the support of one batch in memory, and place its queries, once for many answers.
 
-    Each time more labels are known.
+    A review labels the batch again and again, each time with more known labels. A shift is looked
+    for now, and queries are moved back by it.
     """
     parameters = Parameters(open_set=open_set)
     if tasks.gaps:
@@ -336,7 +339,7 @@ def place_once(tasks: Tasks, open_set: bool = False) -> LearnedBatch:
     proportions = None
     if not tasks.n_support:
         proportions = first_proportions(replace(tasks, known=None), parameters)
-    learned = _placed(tasks, parameters, proportions)
+    learned = LearnedBatch.of(tasks, parameters, proportions)
     learned = replace(learned, rehearsed=_rehearse(tasks, parameters, learned))
     batch = calibrate(tasks, parameters, learned)
     batch = replace(batch, representation=representation_of(learned.scaling))
@@ -344,25 +347,9 @@ def place_once(tasks: Tasks, open_set: bool = False) -> LearnedBatch:
     shift = shift_of(tasks, batch)
     if shift is None:
         return learned
-    moved = _placed(with_queries(tasks, Moved(shift.vector)), parameters, proportions)
+    tasks = with_queries(tasks, Moved(shift.vector))
+    moved = LearnedBatch.of(tasks, parameters, proportions)
     return replace(moved, found_shift=shift, rehearsed=learned.rehearsed)
-
-
-def _placed(tasks: Tasks, parameters: Parameters, proportions: Tensor | None) -> LearnedBatch:
-    """What the support of one task says, and its queries as they are."""
-    placed = learn_and_place(tasks, parameters, proportions)
-    learned = placed.learned
-    assert placed.rows is not None
-    return LearnedBatch(
-        scaled=learned.scaled,
-        scaling=learned.scaling,
-        calibration=learned.calibration,
-        one_shot=learned.one_shot,
-        kept=learned.kept,
-        placed=placed.rows,
-        gaps=learned.gaps,
-        query=tasks.query if learned.gaps else None,
-    )
 
 
 def prepare_evidence(tasks: Tasks, **parameters: Any) -> Learned | None:
@@ -383,12 +370,12 @@ def prepare_evidence(tasks: Tasks, **parameters: Any) -> Learned | None:
     """
     if tasks.gaps:
         tasks = complete_support(tasks)
-    return _prepare(tasks, Parameters(**parameters))
+    return _learn_and_rehearse(tasks, Parameters(**parameters))
 
 
-def _prepare(tasks: Tasks, parameters: Parameters) -> Learned | None:
-    """What the support says alone, and what a rehearsal with it says about claims."""
-    learned = learn_before(tasks, parameters)
+def _learn_and_rehearse(tasks: Tasks, parameters: Parameters) -> Learned | None:
+    """What the support says, and, on request, what a rehearsal with it says about claims."""
+    learned = learn(tasks, parameters)
     if learned is None or not parameters.rehearse:
         return learned
     return replace(learned, rehearsed=_rehearse(tasks, parameters, learned))
