@@ -14,7 +14,7 @@ from manyway.methods.calibration.constants import Constants
 from manyway.methods.evidence.confidence import distance_ratio
 from manyway.methods.evidence.group import Fragments, Groups
 from manyway.methods.evidence.likelihood import Distances, GivenLikelihood
-from manyway.methods.evidence.prior import Presence
+from manyway.methods.evidence.prior import QueryCounts
 from manyway.methods.evidence.schedule import Parameters, Schedule
 from manyway.methods.evidence.solver import evidence_from_likelihood
 
@@ -47,15 +47,15 @@ def test_updating_prototypes_helps_with_few_shots_and_loses_nothing_where_all_cl
 def groups_with(totals: Tensor, masses: Tensor, alpha: float = 0.01, known_evidence: Tensor | None = None) -> Groups:
     """Groups of all classes, with what known labels say about their classes, if anything."""
     likelihood = GivenLikelihood(n_samples=torch.full_like(masses, 5.0))
-    presence = Presence.of_products(masses, torch.exp(-masses))
+    query_counts = QueryCounts.of_products(masses, torch.exp(-masses))
     classes = torch.arange(masses.shape[1]).expand(len(masses), -1)
-    slopes = presence.slopes(masses.new_full((len(masses),), alpha))
+    slopes = query_counts.slopes(masses.new_full((len(masses),), alpha))
     updated = likelihood.updated(classes, totals, masses, masses)
     return Groups(
-        presence=presence,
+        query_counts=query_counts,
         slopes=slopes,
         classes=classes,
-        members=presence,
+        members=query_counts,
         sums=totals,
         lengths=masses,
         known_evidence=totals[:, :0] if known_evidence is None else known_evidence,

@@ -43,7 +43,7 @@ from manyway.methods.evidence.likelihood import (
 from manyway.methods.evidence.loop import Outcome, Update, anneal_and_iterate, resume
 from manyway.methods.evidence.prior import (
     Concentrations,
-    Presence,
+    QueryCounts,
     Slopes,
     log_remainders,
     remainders,
@@ -529,18 +529,18 @@ class InBlocks(BatchQueries):
 
     def fix(self, which: Tensor, prior: Concentrations) -> Outcome:
         self._change(replace(self.all_classes, any_known=True))
-        return resume(self, self.presence, prior, self.parameters).outcome
+        return resume(self, self.query_counts, prior, self.parameters).outcome
 
-    def resume(self, updated: Updated, presence: Presence, prior: Concentrations) -> Outcome:
+    def resume(self, updated: Updated, query_counts: QueryCounts, prior: Concentrations) -> Outcome:
         _, self.memory = self.pile.each(partial(_remember_end, self.last), self.before)
         ended = EndedSearch(last=self.last, updated=updated, likelihood=self.likelihood)
         self.all_classes = replace(self.all_classes, ended=ended)
-        return resume(self, presence, prior, self.parameters).outcome
+        return resume(self, query_counts, prior, self.parameters).outcome
 
-    def begin(self, sharpness: float) -> Presence:
+    def begin(self, sharpness: float) -> QueryCounts:
         self.before = self.memory
         self._take(replace(self.all_classes, sharpness=sharpness))
-        return self.presence
+        return self.query_counts
 
     def update(
         self,
@@ -570,13 +570,13 @@ class InBlocks(BatchQueries):
             if still or float(sums.idle) > most or self.idle_for == 0:
                 self.idle = self.none_idle
             if not still:
-                return Update(self.presence, sums.moved[None])
+                return Update(self.query_counts, sums.moved[None])
             self.state = state  # repeat the update, to see whether idle classes move
         elif step.slope.dtype == torch.float32 and step.ended is None:
             self.idle = self._idle([value * self.sharpness for value in ahead], alpha)
             self.idle_for = len(ahead)
         sums = self._take(replace(step, idle=self.idle))
-        return Update(self.presence, sums.moved[None])
+        return Update(self.query_counts, sums.moved[None])
 
     def select(self, which: Tensor) -> InBlocks:
         return self  # there is one task
@@ -601,7 +601,7 @@ class InBlocks(BatchQueries):
     def _step(self, slopes: Slopes, sharpness: float, remember: float) -> BlockUpdate:
         """The next update of all classes."""
         base = self.all_classes
-        above = (_REMEMBER_FOR_COST * self.presence.absent[0].rsqrt()).clamp_max(remember)
+        above = (_REMEMBER_FOR_COST * self.query_counts.absent[0].rsqrt()).clamp_max(remember)
         return replace(
             base,
             sharpness=sharpness,
@@ -617,7 +617,7 @@ class InBlocks(BatchQueries):
         self.last = step
         self.state = self.state.after(step, sums)
         log_absent = self.state.log_absent[None]
-        self.presence = Presence.of_products(self.state.masses[None], log_absent.exp())
+        self.query_counts = QueryCounts.of_products(self.state.masses[None], log_absent.exp())
         self.active.append(len(sums.masses))
         return sums
 

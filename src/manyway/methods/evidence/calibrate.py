@@ -216,7 +216,7 @@ class Learned:
         where p are the weights of examples, and a is u times the weight of queries. A missing cell
         has no part in its mean.
         """
-        of_queries = query_weights(queries.presence.masses).unsqueeze(1)
+        of_queries = query_weights(queries.query_counts.masses).unsqueeze(1)
         u: Tensor = queries.each(attrgetter("u"))  # in memory all queries are one part
         taken = u * of_queries * float(queries.parameters.update_prototypes)
         weights = self.calibration.weights

@@ -95,7 +95,7 @@ def confidence(batch: CalibratedBatch, grouped: Grouped) -> Probabilities:
             found = torch.minimum(found, _contrast(grouped.groups, batch.queries.likelihood))
         plain = replace(plain, contrast=found)
         power = calibration.power * found
-        of_shift = batch.shift_power(grouped.groups.presence.masses)
+        of_shift = batch.shift_power(grouped.groups.query_counts.masses)
         if of_shift is not None:
             power = power * of_shift.to(power)
         if batch.rehearsed is not None:

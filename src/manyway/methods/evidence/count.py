@@ -77,7 +77,7 @@ def count(batch: CalibratedBatch, findings: Findings) -> Solution:
         told["contrast"] = contrast
     answer = Answer(probabilities=findings.probabilities, unknown_groups=unknown_groups)
     n_copies = findings.searched.n_copies
-    of_shift = batch.shift_power(findings.grouped.groups.presence.masses)
+    of_shift = batch.shift_power(findings.grouped.groups.query_counts.masses)
     answers = queries.answers(answer, partial(review_answers, of_shift))
     return Solution(
         answers.probabilities,
@@ -88,7 +88,7 @@ def count(batch: CalibratedBatch, findings: Findings) -> Solution:
         make_presence=partial(
             _independent_presence,
             _in_doubt(findings.grouped.answers.posterior, of_shift),
-            findings.grouped.groups.presence.present,
+            findings.grouped.groups.query_counts.present,
             queries.given_classes,
         ),
         make_review_scores=answers.make_review_scores,

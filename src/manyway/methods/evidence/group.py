@@ -38,7 +38,7 @@ from manyway.methods.evidence.likelihood import (
 from manyway.methods.evidence.prior import (
     SURE,
     Concentrations,
-    Presence,
+    QueryCounts,
     Slopes,
     log_remainders,
     remainders,
@@ -91,7 +91,7 @@ def group(batch: CalibratedBatch, searched: Searched) -> Grouped:
         # those of a wrong group stay.
         groups = Groups.of(queries, searched.prior, fixed=True)
         if groups.updated.classes.shape[1]:
-            resumed = queries.resume(groups.updated, groups.presence, searched.prior)
+            resumed = queries.resume(groups.updated, groups.query_counts, searched.prior)
             searched = searched.then(resumed)
     known = queries.given_classes & contradicted.unsqueeze(-1)
     return _grouped(queries, searched, known, fixed=True)
@@ -179,11 +179,11 @@ class GroupPosterior:
 class Groups:
     """The groups that a search has found, and the prototypes that have taken them in."""
 
-    presence: Presence
+    query_counts: QueryCounts
     slopes: Slopes
     # [t, g] those with a group of more than one query, and others where a task has fewer
     classes: Tensor
-    members: Presence  # as if no label were known
+    members: QueryCounts  # as if no label were known
     sums: Tensor  # [t, g, d] of the members
     # [t, 3] the number of queries, the sum of distances to their prototypes, and that of squares
     lengths: Tensor
@@ -208,22 +208,22 @@ class Groups:
         -------
         Groups
         """
-        presence = queries.presence
+        query_counts = queries.query_counts
         like = queries.likelihood.counts
-        slopes = prior.slopes(presence).to(like)
-        members = presence
+        slopes = prior.slopes(query_counts).to(like)
+        members = query_counts
         if fixed:
             masses, log_absent = queries.each(partial(_count_members, slopes)).values
-            members = Presence.of_products(masses, log_absent.exp())
-        largest = torch.maximum(presence.masses, members.masses)
+            members = QueryCounts.of_products(masses, log_absent.exp())
+        largest = torch.maximum(query_counts.masses, members.masses)
         classes = largest.topk(int((largest > 1).sum(1).max()), dim=1).indices
         work = partial(_sum_groups, classes, slopes, sampling_stride(queries.n_query))
         totals = queries.each(work).values
         sums, free_sums, free_masses, lengths, known_evidence = (total.to(like) for total in totals)
-        weights = query_weights(presence.masses).gather(1, classes).to(like)
+        weights = query_weights(query_counts.masses).gather(1, classes).to(like)
         weights = weights * float(queries.parameters.update_prototypes)
         return Groups(
-            presence=presence,
+            query_counts=query_counts,
             slopes=slopes,
             classes=classes,
             members=members,

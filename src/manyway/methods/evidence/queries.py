@@ -27,7 +27,7 @@ from manyway.core import Answered, Joined, Reading, Tasks
 from manyway.methods.evidence.dense import Dense, fused_search
 from manyway.methods.evidence.likelihood import Likelihood, Updated, known_classes
 from manyway.methods.evidence.loop import Outcome, anneal_and_iterate, resume
-from manyway.methods.evidence.prior import Concentrations, Presence, Slopes, remainders
+from manyway.methods.evidence.prior import Concentrations, QueryCounts, Slopes, remainders
 from manyway.methods.evidence.schedule import Parameters
 
 # The log-likelihood of the classes that a query with a known label does not have. It is finite, so
@@ -130,7 +130,7 @@ class BatchQueries(ABC):
     search found.
     """
 
-    presence: Presence  # what the last assignments say about the number of queries of each class
+    query_counts: QueryCounts  # of each class, by the last assignments
     double_sums = False  # whether sums over the queries come in float64
 
     def __init__(self, tasks: Tasks, likelihood: Likelihood, parameters: Parameters) -> None:
@@ -175,7 +175,7 @@ class BatchQueries(ABC):
         """In these tasks [t], fix the assignments of queries with known labels, and search on."""
 
     @abstractmethod
-    def resume(self, updated: Updated, presence: Presence, prior: Concentrations) -> Outcome:
+    def resume(self, updated: Updated, query_counts: QueryCounts, prior: Concentrations) -> Outcome:
         """Search on with updated prototypes, in tasks with a known label.
 
         The search begins with the present assignments.
@@ -294,24 +294,24 @@ class InMemory(BatchQueries):
         part.any_known = True
         own = known_classes(part.known, self.u)
         self._take(torch.where(part.free > 0, self.u, own))
-        return self._resumed(part.log_likelihood, self.presence, prior)
+        return self._resumed(part.log_likelihood, self.query_counts, prior)
 
-    def resume(self, updated: Updated, presence: Presence, prior: Concentrations) -> Outcome:
+    def resume(self, updated: Updated, query_counts: QueryCounts, prior: Concentrations) -> Outcome:
         part = self.part
         log_likelihood = updated(part.placed, self.u, part.free, part.log_likelihood)
-        return self._resumed(log_likelihood, presence, prior)
+        return self._resumed(log_likelihood, query_counts, prior)
 
     def _resumed(
         self,
         log_likelihood: Tensor,
-        presence: Presence,
+        query_counts: QueryCounts,
         prior: Concentrations,
     ) -> Outcome:
         """Search on with other log-likelihoods [t, q, k], in tasks with a known label."""
         known = self.part.known
         queries = Dense.of(excluded(log_likelihood, known), self.counted)
         queries = replace(queries, u=self.u.clone())
-        found = resume(queries, presence, prior, self.parameters)
+        found = resume(queries, query_counts, prior, self.parameters)
         some = (known >= 0).any(1)  # the others keep what was found
         self._take(torch.where(some.view(-1, 1, 1), found.queries.u, self.u))
         return replace(found.outcome, n_iter=found.outcome.n_iter * some)
@@ -332,4 +332,4 @@ class InMemory(BatchQueries):
 
     def _take(self, u: Tensor) -> None:
         self.u = u
-        self.presence = Presence.of(u, remainders(u))
+        self.query_counts = QueryCounts.of(u, remainders(u))

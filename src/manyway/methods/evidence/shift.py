@@ -483,5 +483,5 @@ def find_shift(
 
 def proportions_of(queries: BatchQueries) -> Tensor:
     """[t, k] the proportions of classes by the last assignments."""
-    masses = queries.presence.masses
+    masses = queries.query_counts.masses
     return (masses / masses.sum(-1, keepdim=True)).to(queries.likelihood.counts)

@@ -38,7 +38,7 @@ from torch import Tensor
 
 from manyway.core import Answered, Counting, Joined, Solution, Tally, Tasks, has_gaps, mapped, tally
 from manyway.methods.evidence.shift import Moved, with_queries
-from manyway.methods.evidence.prior import Presence, remainders
+from manyway.methods.evidence.prior import QueryCounts, remainders
 from manyway.methods.evidence.schedule import Parameters
 
 # Items that are remembered: a limit of memory and time. A run of so many items names nearly all
@@ -190,7 +190,7 @@ def _shortened(lengths: Tensor, n_kept: int) -> Tensor:
 def _log_prior(masses: Tensor, absent: Tensor, n_items: int, parameters: Parameters) -> Tensor:
     """[t] the bound on ln p(labels) of some batches together, for the best concentration."""
     prior = parameters.prior(n_items, masses, weighted=parameters.open_set)
-    return prior.log_prior(Presence.of_products(masses, absent)).amax(-1)
+    return prior.log_prior(QueryCounts.of_products(masses, absent)).amax(-1)
 
 
 class _Joint(NamedTuple):
