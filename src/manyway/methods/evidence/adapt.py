@@ -84,14 +84,14 @@ def moved_back(
     notable = _notable(tasks, batch)
     if notable is None:
         return
-    whole = _filled(tasks, batch)
-    for some in notable.parts(_MOST_KEPT // tasks.n_features**2):
-        rows = some.rows
+    whole = _with_whole_queries(tasks, batch)
+    for part in notable.parts(_MOST_KEPT // tasks.n_features**2):
+        rows = part.rows
         of_rows = select_rows(learned, rows)
         if of_rows is None:  # once for all answers that follow; metrics take much memory
             of_rows = learn(tasks[rows], batch.parameters)
-        own = replace(batch, representation=select_rows(batch.representation, rows))
-        shift = _find_shift(whole[rows], own, of_rows, some.first)
+        own_batch = replace(batch, representation=select_rows(batch.representation, rows))
+        shift = _shift_after(part.first, whole[rows], own_batch, of_rows)
         queries_moved = with_queries(tasks[rows], Moved(shift.vector))
         moved = calibrate(queries_moved, batch.parameters, of_rows)
         told = {**moved.told, **shift.told}
@@ -103,7 +103,7 @@ def shift_of(tasks: Tasks, batch: CalibratedBatch) -> Shift | None:
     notable = _notable(tasks, batch)
     if notable is None:
         return None
-    return _find_shift(_filled(tasks, batch), batch, None, notable.first)
+    return _shift_after(notable.first, _with_whole_queries(tasks, batch), batch, None)
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -116,9 +116,9 @@ class _Notable:
     def parts(self, most: int) -> Iterator[_Notable]:
         """At most so many of them at a time, and one at least."""
         size = max(1, most)
-        for first in range(0, len(self.rows), size):
-            some = slice(first, first + size)
-            yield _Notable(rows=self.rows[some], first=self.first[some])
+        for begin in range(0, len(self.rows), size):
+            part = slice(begin, begin + size)
+            yield _Notable(rows=self.rows[part], first=self.first[part])
 
 
 def _notable(tasks: Tasks, batch: CalibratedBatch) -> _Notable | None:
@@ -139,8 +139,8 @@ def _notable(tasks: Tasks, batch: CalibratedBatch) -> _Notable | None:
     return _Notable(rows=rows, first=Assigned.of(batch.queries)[rows])
 
 
-def _filled(tasks: Tasks, batch: CalibratedBatch) -> Tasks:
-    """The tasks with whole queries, for the search of a shift."""
+def _with_whole_queries(tasks: Tasks, batch: CalibratedBatch) -> Tasks:
+    """The tasks with missing cells of queries filled in, for the search of a shift."""
     calibration = batch.queries.likelihood.calibration
     if not tasks.gaps or calibration is None or batch.representation is None:
         return tasks
@@ -148,13 +148,13 @@ def _filled(tasks: Tasks, batch: CalibratedBatch) -> Tasks:
     return replace(with_queries(tasks, filling), gaps=False)
 
 
-def _find_shift(
-    tasks: Tasks, batch: CalibratedBatch, learned: Learned | None, first: Assigned
+def _shift_after(
+    first: Assigned, tasks: Tasks, batch: CalibratedBatch, learned: Learned | None
 ) -> Shift:
-    """The shift of tasks, whose queries as they are make up ``batch``.
+    """The shift of tasks with whole queries, after what the first search says of them.
 
-    They are whole. ``learned`` is what was learned from their support before, and ``first`` what
-    the first search says of them.
+    Their queries as they are make up ``batch``. ``learned`` is what was learned from their support
+    before.
     """
     parameters = batch.parameters
     assert batch.representation is not None
@@ -252,15 +252,15 @@ def merged(alone: Solution, rows: Tensor, found: Solution) -> Solution:
         What is made on request still is.
     """
 
-    def both(name: str) -> Tensor:
+    def joined(name: str) -> Tensor:
         values: Tensor = getattr(alone, name)
         return values.index_copy(0, rows, getattr(found, name).to(values))
 
     terms = {}
     for name, values in (alone.objective_parts or {}).items():
-        theirs = (found.objective_parts or {})[name]
-        length = max(values.shape[1], theirs.shape[1])
-        terms[name] = _longer(values, length).index_copy(0, rows, _longer(theirs, length))
+        others = (found.objective_parts or {})[name]
+        length = max(values.shape[1], others.shape[1])
+        terms[name] = _longer(values, length).index_copy(0, rows, _longer(others, length))
     told = {}
     for name, values in found.told.items():
         before = alone.told.get(name, torch.zeros_like(values[:1]))
@@ -271,13 +271,13 @@ def merged(alone: Solution, rows: Tensor, found: Solution) -> Solution:
         shape = (len(alone.n_iter), *found.moved_by.shape[1:])
         moved_by = found.moved_by.new_zeros(shape).index_copy(0, rows, found.moved_by)
     return Solution(
-        both("probabilities"),
-        both("n_iter"),
-        both("converged"),
-        make_prototypes=partial(both, "prototypes"),
-        make_presence=partial(both, "independent_presence"),
-        make_review_scores=partial(both, "review_scores"),
-        make_copies=partial(both, "copies"),
+        joined("probabilities"),
+        joined("n_iter"),
+        joined("converged"),
+        make_prototypes=partial(joined, "prototypes"),
+        make_presence=partial(joined, "independent_presence"),
+        make_review_scores=partial(joined, "review_scores"),
+        make_copies=partial(joined, "copies"),
         objective_parts=terms,
         told=told,
         counting=alone.counting,

@@ -293,7 +293,7 @@ class Comparison:
         """What is found of the queries, which were moved back by a guess [t, 1, d], explains."""
         n_query = self.distinct.sum(1)
         residual = self.residual(found)
-        distance = self._unexplained(found.labels) / (self.scatter * n_query)
+        distance = self._squares_left(found.labels) / (self.scatter * n_query)
         entropy = torch.special.entr(found.proportions).sum(-1)
         return Explanation(
             guess=guess,
@@ -305,16 +305,16 @@ class Comparison:
             log_evidence=-0.5 * self.columns * distance - entropy,
         )
 
-    def _unexplained(self, labels: Tensor) -> Tensor:
+    def _squares_left(self, labels: Tensor) -> Tensor:
         """[t] |Q| S D for labels [t, q], by one pass over the queries."""
-        work = partial(_sum_queries, self.classes)
-        counted = _Counted(labels=labels, distinct=self.distinct)
+        work = partial(_sum_moments, self.classes)
+        labelled = _Labelled(labels=labels, distinct=self.distinct)
         pile = self.tasks.pile
         if pile is None:
-            sums, _ = work(self.tasks.query, counted)
+            sums, _ = work(self.tasks.query, labelled)
         else:
-            sums, _ = pile.each(work, counted.split(pile))
-        return _unexplained(sums).to(self.scatter)
+            sums, _ = pile.each(work, labelled.split(pile))
+        return _Moments(*sums.values).squares_left().to(self.scatter)
 
     def shift(self, found: Explanation, shift_prior: float) -> Shift:
         """The shift by which queries are moved back, given the best labels."""
@@ -338,46 +338,54 @@ class Comparison:
         return (log_odds.sigmoid() * (ratio > 1)).nan_to_num()  # examples may hardly differ
 
 
-class _Counted(NamedTuple):
-    """How some queries count."""
+class _Labelled(NamedTuple):
+    """What some queries are taken for."""
 
     labels: Tensor  # [t, b]
-    distinct: Tensor  # [t, b]
+    distinct: Tensor  # [t, b] 0 for near-copies of other queries, which count nothing, else 1
 
-    def split(self, pile: Pile) -> list[_Counted]:
+    def split(self, pile: Pile) -> list[_Labelled]:
         """The same of each block of a pile."""
-        return [*map(_Counted, pile.split(self.labels), pile.split(self.distinct))]
+        return [*map(_Labelled, pile.split(self.labels), pile.split(self.distinct))]
 
 
-def _sum_queries(classes: ClassMeans, rows: Tensor, counted: _Counted) -> tuple[Sums, None]:
-    """The work that sums rows [t, b, d] and the means of their classes, both around the middle."""
+class _Moments(NamedTuple):
+    """Weighted sums over queries x and the means w of their classes, both around the middle."""
+
+    rows: Tensor  # [t, 1, d] Σ x
+    means: Tensor  # [t, 1, d] Σ w
+    row_squares: Tensor  # [t] Σ ‖x‖²
+    products: Tensor  # [t] Σ x·w
+    mean_squares: Tensor  # [t] Σ ‖w‖²
+    number: Tensor  # [t] Σ 1
+
+    def squares_left(self) -> Tensor:
+        """[t] |Q| S D: the least Σ ‖x − b − g w‖² over b and 0 ≤ g ≤ 1."""
+        of_rows = self.row_squares - self.rows.square().sum((1, 2)) / self.number
+        of_both = self.products - (self.rows * self.means).sum((1, 2)) / self.number
+        of_means = self.mean_squares - self.means.square().sum((1, 2)) / self.number
+        tiny = torch.finfo(of_means.dtype).tiny
+        g = (of_both / of_means.clamp_min(tiny)).clamp(0, 1)
+        return (of_rows - 2 * g * of_both + g.square() * of_means).clamp_min(0)
+
+
+def _sum_moments(classes: ClassMeans, rows: Tensor, labelled: _Labelled) -> tuple[Sums, None]:
+    """The work that sums rows [t, b, d] and the means of their classes: ``_Moments``."""
     double = torch.float64
     scaled = classes.around_middle(rows)
-    expected = rows_of(classes.around_middle(classes.means), counted.labels)
-    n_examples = classes.counts.gather(1, counted.labels).clamp_min(1)
-    weights = counted.distinct / (1 + 1 / n_examples)
+    expected = rows_of(classes.around_middle(classes.means), labelled.labels)
+    n_examples = classes.counts.gather(1, labelled.labels).clamp_min(1)
+    weights = labelled.distinct / (1 + 1 / n_examples)
     each = weights.unsqueeze(1)
-    sums = (
-        (each @ scaled).to(double),
-        (each @ expected).to(double),
-        (scaled.square().sum(-1) * weights).sum(1, dtype=double),
-        ((scaled * expected).sum(-1) * weights).sum(1, dtype=double),
-        (expected.square().sum(-1) * weights).sum(1, dtype=double),
-        weights.sum(1, dtype=double),
+    moments = _Moments(
+        rows=(each @ scaled).to(double),
+        means=(each @ expected).to(double),
+        row_squares=(scaled.square().sum(-1) * weights).sum(1, dtype=double),
+        products=((scaled * expected).sum(-1) * weights).sum(1, dtype=double),
+        mean_squares=(expected.square().sum(-1) * weights).sum(1, dtype=double),
+        number=weights.sum(1, dtype=double),
     )
-    return Sums(sums), None
-
-
-def _unexplained(sums: Sums) -> Tensor:
-    """[t] |Q| S D, from the sums that ``_sum_queries`` makes."""
-    rows, means, rows_square, product, means_square, number = sums.values
-    of_rows = rows_square - rows.square().sum((1, 2)) / number
-    together = product - (rows * means).sum((1, 2)) / number
-    of_means = means_square - means.square().sum((1, 2)) / number
-    tiny = torch.finfo(of_means.dtype).tiny
-    contrast = (together / of_means.clamp_min(tiny)).clamp(0, 1)
-    unexplained = of_rows - 2 * contrast * together + contrast.square() * of_means
-    return unexplained.clamp_min(0)
+    return Sums(moments), None
 
 
 def _mean_query(tasks: Tasks, middle: Tensor, distinct: Tensor) -> Tensor:
@@ -457,27 +465,26 @@ def find_shift(
     -------
     Shift
     """
-    as_found = Comparison.of(tasks, representation, first.distinct)
-    nearly = assign(as_found.flattened(), False)
+    as_they_are = Comparison.of(tasks, representation, first.distinct)
+    flattened = assign(as_they_are.flattened(), False)
     # Far from the examples all queries look like copies of each other: without most of the shift
     # they do not.
-    comparison = as_found.counting(nearly.distinct)
+    comparison = as_they_are.counting(flattened.distinct)
 
-    def moved_back(guess: Tensor) -> Explanation:
+    def moved_back_by(guess: Tensor) -> Explanation:
         moved = with_queries(tasks, Moved(guess))
         return comparison.explanation(assign(moved, True), guess)
 
-    unmoved = comparison.explanation(first, torch.zeros_like(comparison.query_mean))
-    of_all_classes = moved_back(comparison.between_means)
-    candidates = (
-        moved_back(comparison.residual(nearly)),
-        moved_back(unmoved.residual),
-        of_all_classes,
-        moved_back(of_all_classes.residual),
+    best = unmoved = comparison.explanation(first, torch.zeros_like(comparison.query_mean))
+    as_all_classes = moved_back_by(comparison.between_means)
+    guesses = (
+        moved_back_by(comparison.residual(flattened)),
+        moved_back_by(unmoved.residual),
+        as_all_classes,
+        moved_back_by(as_all_classes.residual),
     )
-    best = unmoved
-    for candidate in candidates:
-        best = best.or_better(candidate)
+    for explanation in guesses:
+        best = best.or_better(explanation)
     return comparison.shift(best, shift_prior)
 
 

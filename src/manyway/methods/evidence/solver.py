@@ -201,10 +201,11 @@ def evidence(
     if temperature is not None and not tasks.scores:
         problem = "temperature divides the logits of scores, and these tasks have features"
         raise InputError(f"evidence: {problem}; leave it out, or give the scores of a classifier.")
-    solve = partial(label, parameters=parameters, with_objective=with_objective)
-    as_it_is = replace(parameters, adapt=False)
-    together = partial(label, parameters=as_it_is, with_objective=with_objective)
-    labelling = Labelling(alone=solve, together=together)
+    alone = partial(label, parameters=parameters, with_objective=with_objective)
+    # The batches of a run were moved back one by one.
+    not_moved = replace(parameters, adapt=False)
+    together = partial(label, parameters=not_moved, with_objective=with_objective)
+    labelling = Labelling(alone=alone, together=together)
     if tasks.gaps:
         tasks = complete_support(tasks)
     if carry and tasks.n_batches > 1:
@@ -213,7 +214,7 @@ def evidence(
         return in_streams(tasks, labelling, parameters, prepared)
     if tasks.earlier is not None:
         return next_batch(tasks, labelling, parameters, prepared)
-    return solve(tasks, prepared)
+    return alone(tasks, prepared)
 
 
 def label(
@@ -237,7 +238,8 @@ def label(
     -------
     Solution
         Known labels are kept. Where they contradict what the batch says without them, it is
-        searched once more.
+        searched once more. Where the answers give a reason, queries are moved back, and answered
+        again.
     """
     if tasks.scores:
         return label_scores(tasks, _options_of_scores(parameters, with_objective))
@@ -308,21 +310,21 @@ def first_proportions(tasks: Tasks, parameters: Parameters) -> Tensor:
     Σ_q ln Σ_k π_k exp(ℓ_qk), with its own proportions π.
     """
     plain = replace(parameters, update_prototypes=False, open_set=False)
-    tried = []
-    fits = []
+    proportions = []
+    log_probabilities = []
     for guess in (None, equal_proportions(tasks)):
         # How sure to be says nothing about where items lie, so that pairs of queries are not asked.
         batch = replace(calibrate(tasks, plain, proportions=guess), one_shot=False)
         queries = batch.queries
-        counted = answer(batch).tallied.masses
-        proportions = (counted / queries.n_query).to(queries.likelihood.counts)
-        tried.append(proportions)
-        fits.append(queries.each(partial(_fit, proportions)).values[0])
-    first_is_better = (fits[0] >= fits[1]).unsqueeze(-1)
-    return torch.where(first_is_better, tried[0], tried[1])
+        masses = answer(batch).tallied.masses
+        found = (masses / queries.n_query).to(queries.likelihood.counts)
+        proportions.append(found)
+        log_probabilities.append(queries.each(partial(_log_probability, found)).values[0])
+    first_is_better = (log_probabilities[0] >= log_probabilities[1]).unsqueeze(-1)
+    return torch.where(first_is_better, proportions[0], proportions[1])
 
 
-def _fit(proportions: Tensor, part: Part) -> Sums:
+def _log_probability(proportions: Tensor, part: Part) -> Sums:
     """The work that computes ln p(queries) [t] for given proportions [t, k] of the classes."""
     return Sums((log_probability(part.log_likelihood, proportions),))
 
@@ -448,9 +450,9 @@ def evidence_from_likelihood(
 
 
 def _check_likelihood(likelihood: Tensor, counts: Tensor) -> None:
-    is_filled = likelihood.ndim == _AXES and likelihood.shape[1] > 0
-    fitting = (likelihood[:, 0].shape, (1, likelihood.shape[-1])) if is_filled else ()
-    if counts.shape not in fitting:
+    """Refuse shapes that do not go together, and values that are no log-likelihoods."""
+    has_queries = likelihood.ndim == _AXES and likelihood.shape[1] > 0
+    if not has_queries or counts.shape not in _shapes_of_counts(likelihood):
         of_likelihood = f"The likelihoods have shape {tuple(likelihood.shape)}"
         shapes = f"{of_likelihood} and the counts {tuple(counts.shape)}"
         raise InputError(f"{shapes}; they must be [task, query, class] and [task, class].")
@@ -460,3 +462,9 @@ def _check_likelihood(likelihood: Tensor, counts: Tensor) -> None:
     if not bool(torch.isfinite(likelihood).all()):
         hint = "use a low finite number for what is impossible"
         raise InputError(f"A log-likelihood is NaN or infinite; {hint}.")
+
+
+def _shapes_of_counts(likelihood: Tensor) -> tuple[tuple[int, int], tuple[int, int]]:
+    """The shapes that counts may have: of every task, or of one that stands for all."""
+    n_tasks, _, n_classes = likelihood.shape
+    return (n_tasks, n_classes), (1, n_classes)
