@@ -53,7 +53,7 @@ from manyway.methods.evidence.queries import (
     BatchQueries,
     Part,
     ProbabilityOfUnknown,
-    counted,
+    search_weights,
 )
 from manyway.methods.evidence.schedule import Parameters
 
@@ -352,7 +352,7 @@ class _Weigh:
         return None, memory._replace(
             unknown=unknown,
             distinct=distinct,
-            counted=counted(unknown, distinct),
+            counted=search_weights(unknown, distinct),
         )
 
 

@@ -120,9 +120,9 @@ class Likelihood(ABC):
 
     @abstractmethod
     def totals(self, sums: Tensor, masses: Tensor) -> Tensor:
-        """[t, g, k] Σ_q u_qg ℓ_qk up to a number per group.
+        """[t, g, k] Σ_q u_qg ℓ_qk of groups g, up to a number per group.
 
-        From Σ_q u_qg z_q [t, g, d] and Σ_q u_qg [t, g].
+        They follow from the sums Σ_q u_qg z_q [t, g, d] and the masses Σ_q u_qg [t, g].
         """
 
     @abstractmethod
@@ -140,8 +140,8 @@ class Likelihood(ABC):
     def nearness(self, placed: Tensor, others: Tensor) -> Tensor:
         """[t, n, m] how near placed queries [t, n, d] are to others [t, m, d], from 0 to 1.
 
-        ½ at the squared distance
-        2S of two samples of a class, with a logit that falls by 2 per 2S.
+        It is ½ at the squared distance 2S of two samples of a class, and its logit falls by 2 per
+        2S.
         """
 
     @abstractmethod
@@ -281,18 +281,15 @@ def with_prototypes(calibration: Calibration, offsets: Tensor, counts: Tensor) -
 
 
 def known_classes(known: Tensor, like: Tensor) -> Tensor:
-    """[t, b, k] 1 for the class of a query with a known label [t, b], else 0.
-
-    It is a tensor as ``like`` [t, b, k].
-    """
+    """[t, b, k] 1 for the class of a query with a known label [t, b], else 0; as ``like``."""
     return one_hot(known.clamp_min(0), like.shape[-1], like.dtype) * (known >= 0).unsqueeze(-1)
 
 
 def leave_one_out(distances: Tensor, weights: Tensor, masses: Tensor, scatter: Tensor) -> Tensor:
     """[…, q, k] unbiased squared distances to prototypes without the query itself.
 
-    ``weights`` [q, k] is what each query contributes to a prototype and ``masses`` [k] the total,
-    support included. Without z, of which it contains c, a mean of mass m is m/(m − c) times as far
+    ``weights`` […, q, k] is what each query contributes to a prototype and ``masses`` [k] the
+    total, support included. Without z, of which it contains c, a mean of mass m is m/(m − c) times as far
     from z.
     """
     others = masses - weights

@@ -95,9 +95,7 @@ def scaling_without_examples(
     scale: str | None,
     proportions: Tensor | None,
 ) -> Scaling:
-    """The scaling of queries where there is no example.
-
-    It is their own curve, and a middle that names help to find.
+    """The scaling of queries where there is no example: their own curve, around the guessed middle.
 
     The curve of ``rcl2`` is used where no query has a negative feature, as it is for examples.
     """
@@ -128,9 +126,7 @@ def log_probability(log_likelihood: Tensor, proportions: Tensor) -> Tensor:
 
 
 def _middle(mean: Tensor, vectors: Tensor, proportions: Tensor | None) -> Tensor:
-    """[t, 1, d] the middle of the items of tasks without examples.
-
-    It is found from the mean [t, 1, d] of the queries.
+    """[t, 1, d] the middle of items without examples, from the mean [t, 1, d] of the queries.
 
     Without ``proportions`` it is that of the names. With them, [t, k], it is the mean of the
     queries, less a part of the distance between the names of the classes that occur and all names.
@@ -148,9 +144,9 @@ def _middle(mean: Tensor, vectors: Tensor, proportions: Tensor | None) -> Tensor
 def represented_names(representation: Representation, items: Tasks, vectors: Tensor) -> Tensor:
     """[t, k, d] names with the representation of the items, and a middle of their own."""
     weights = _name_weights(items, vectors)
-    shifted = _shifted(representation, _weighted_mean(vectors, weights))
-    middle = _weighted_mean(shifted.curved(vectors), weights)
-    return replace(shifted, middle=middle)(vectors)
+    of_names = _representation_of_names(representation, _weighted_mean(vectors, weights))
+    middle = _weighted_mean(of_names.curved(vectors), weights)
+    return replace(of_names, middle=middle)(vectors)
 
 
 def scaled_names(scaling: Scaling, items: Tasks, vectors: Tensor) -> Tensor:
@@ -183,8 +179,8 @@ def learn_names(items: Tasks, vectors: Tensor) -> Names:
         # [t, k, d]; 0 where a class has no example
         sums = class_sums(items)[0].expand(items.n_tasks, -1, -1)
         lengths = (counts * vectors.square().sum(-1)).sum(-1)
-        along = (sums * vectors).sum((1, 2)) / lengths
-        vectors = vectors * along.clamp(0, 1).view(-1, 1, 1)
+        factor = (sums * vectors).sum((1, 2)) / lengths
+        vectors = vectors * factor.clamp(0, 1).view(-1, 1, 1)
         worth = _worth(items, sums, counts, vectors)
     return Names(
         vectors=vectors,
@@ -200,7 +196,7 @@ def _weighted_mean(vectors: Tensor, weights: Tensor) -> Tensor:
     return (weights.unsqueeze(-1) * vectors).sum(1, keepdim=True) / total
 
 
-def _shifted(representation: Representation, mean: Tensor) -> Representation:
+def _representation_of_names(representation: Representation, mean: Tensor) -> Representation:
     """The representation of names whose mean is given, [t, 1, d].
 
     Its power counts from as far below as that of items. Names lie apart from items, so that a power
@@ -229,14 +225,14 @@ def _worth(
     because ‖x̄_k − v_k‖² contains the error of x̄_k, too. E is no smaller than the error of the mean
     of all n examples, S/n. The result is 1 where no class has two examples, so that S is not known.
     """
-    some = counts > 0
+    occupied = counts > 0
     means = sums / counts.clamp_min(1).unsqueeze(-1)
-    freedom = items.n_support - some.sum(-1)
+    freedom = items.n_support - occupied.sum(-1)
     between = (counts * means.square().sum(-1)).sum(-1)
-    total = items.support.square().sum((1, 2)) - between
-    scatter = total.clamp_min(0) / freedom.clamp_min(1)
+    within = items.support.square().sum((1, 2)) - between
+    scatter = within.clamp_min(0) / freedom.clamp_min(1)
     apart = (means - vectors).square().sum(-1) - scatter.unsqueeze(-1) / counts.clamp_min(1)
-    error = (apart * some).sum(-1) / some.sum(-1)
+    error = (apart * occupied).sum(-1) / occupied.sum(-1)
     error = torch.maximum(error, scatter / items.n_support)
     worth = 0.5 * scatter / error.clamp_min(torch.finfo(error.dtype).tiny)
     return torch.where((freedom > 0) & (scatter > 0), worth, torch.ones_like(worth))

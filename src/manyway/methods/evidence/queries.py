@@ -104,12 +104,12 @@ class Part:
         )
 
 
-# The probability [t, b] of placed queries [t, b, d] to be unknown, the first of which has that
-# number; see ``judge``.
+# From placed queries [t, b, d] and the number of the first of them to their probability [t, b] of
+# being unknown; see ``judge``.
 ProbabilityOfUnknown = Callable[[Tensor, int], Tensor]
 
 
-def counted(unknown: Tensor, distinct: Tensor) -> Tensor:
+def search_weights(unknown: Tensor, distinct: Tensor) -> Tensor:
     """How much queries count in the search: 1 − ``unknown``, and 0 for near-copies of others."""
     return (1 - unknown).clamp(_LEAST_COUNTED, 1) * distinct
 
@@ -221,8 +221,8 @@ def sample(
 
 def _take_rows(stride: int, value: Callable[[Part], Tensor], part: Part) -> Joined:
     """The work that takes them."""
-    some = part.every(stride)
-    return Joined((some.coordinates, value(some)))
+    sampled = part.every(stride)
+    return Joined((sampled.coordinates, value(sampled)))
 
 
 def excluded(log_likelihood: Tensor, known: Tensor) -> Tensor:
@@ -263,8 +263,8 @@ class InMemory(BatchQueries):
             any_known=False,
             any_unknown=False,
         )
-        self.counted: Tensor | float = 1.0
-        self._take(placed[..., :0])  # [t, q, k] after the search
+        self.counted: Tensor | float = 1.0  # how much each query counts in the search
+        self._take(placed[..., :0])  # no assignments before the search
 
     def each(self, work: Callable[[Part], Any]) -> Any:
         return work(self.part)
@@ -277,7 +277,7 @@ class InMemory(BatchQueries):
         if distinct is not None:
             self.distinct = distinct
             part.distinct = distinct
-        self.counted = counted(part.unknown, part.distinct).unsqueeze(-1)
+        self.counted = search_weights(part.unknown, part.distinct).unsqueeze(-1)
 
     def search(self, prior: Concentrations, *, with_terms: bool = False) -> Outcome:
         queries = Dense.of(self.part.log_likelihood, self.counted)
@@ -312,9 +312,9 @@ class InMemory(BatchQueries):
         queries = Dense.of(excluded(log_likelihood, known), self.counted)
         queries = replace(queries, u=self.u.clone())
         found = resume(queries, query_counts, prior, self.parameters)
-        some = (known >= 0).any(1)  # the others keep what was found
-        self._take(torch.where(some.view(-1, 1, 1), found.queries.u, self.u))
-        return replace(found.outcome, n_iter=found.outcome.n_iter * some)
+        has_known = (known >= 0).any(1)  # the others keep what was found
+        self._take(torch.where(has_known.view(-1, 1, 1), found.queries.u, self.u))
+        return replace(found.outcome, n_iter=found.outcome.n_iter * has_known)
 
     def answers(
         self,
@@ -331,5 +331,6 @@ class InMemory(BatchQueries):
         )
 
     def _take(self, u: Tensor) -> None:
+        """Take over the assignments [t, q, k] of a search."""
         self.u = u
         self.query_counts = QueryCounts.of(u, remainders(u))
