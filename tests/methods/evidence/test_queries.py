@@ -16,7 +16,7 @@ from manyway.methods.evidence.prior import QueryCounts, Slopes, remainders
 from manyway.methods.evidence.queries import (
     InMemory,
     Part,
-    counted,
+    search_weights,
     excluded,
     sample,
     sampling_stride,
@@ -53,7 +53,7 @@ def known(*labels: int) -> Tensor:
 def test_queries_count_as_much_as_they_are_known_and_near_copies_not_at_all():
     unknown = torch.tensor([[0.0, 0.5, 1.0, 0.0]])
     distinct = torch.tensor([[1.0, 1.0, 1.0, 0.0]])
-    torch.testing.assert_close(counted(unknown, distinct), torch.tensor([[1.0, 0.5, 0.001, 0.0]]))
+    torch.testing.assert_close(search_weights(unknown, distinct), torch.tensor([[1.0, 0.5, 0.001, 0.0]]))
 
 
 def test_a_label_that_is_known_leaves_no_other_class():
@@ -86,7 +86,7 @@ def test_queries_that_may_be_unknown_count_less_and_known_ones_are_not_unknown()
     assert float(queries.part.unknown[0, 0]) == 0
     torch.testing.assert_close(queries.part.unknown[1], unknown[1])
     queries.search(prior_of(queries, weighted=True))
-    torch.testing.assert_close(queries.u.sum(-1), counted(queries.part.unknown, queries.distinct))
+    torch.testing.assert_close(queries.u.sum(-1), search_weights(queries.part.unknown, queries.distinct))
 
 
 def test_near_copies_of_a_query_have_no_part_in_the_search():

@@ -1,4 +1,4 @@
-"""Adapt: batches whose queries differ from the examples, all in the same way, are labelled once more.
+"""Adapt: batches whose queries all differ from the examples in the same way are labelled again.
 
 ``shift`` says what such a difference is, and finds it. Here it is decided where it is looked for,
 and the queries are moved back by it.
@@ -23,7 +23,13 @@ from torch import Tensor
 
 from manyway.core import Solution, Sums, Tasks
 from manyway.methods.calibration import Calibration, Representation
-from manyway.methods.evidence.calibrate import CalibratedBatch, Learned, calibrate, learn
+from manyway.methods.evidence.calibrate import (
+    CalibratedBatch,
+    Learned,
+    calibrate,
+    learn,
+    select_rows,
+)
 from manyway.methods.evidence.copies import distinct
 from manyway.methods.evidence.missing import Filling
 from manyway.methods.evidence.queries import BatchQueries, Part
@@ -37,9 +43,9 @@ from manyway.methods.evidence.shift import (
     proportions_of,
     with_queries,
 )
-from manyway.methods.evidence.streams import select_rows
 
-# A reason to look for a shift: F, or the mean squared residual relative to that of left-out examples.
+# A reason to look for a shift: F, or the mean squared residual relative to that of left-out
+# examples.
 _NOTABLE_RATIO = 1.5
 _NOTABLE_RESIDUAL = 1.05
 _MOST_KEPT = 1 << 28  # numbers of the metrics of tasks that are kept at once
@@ -99,7 +105,7 @@ def moved_back(
 
 
 def shift_of(tasks: Tasks, batch: CalibratedBatch) -> Shift | None:
-    """The shift of one task after its first answer; None where there is no reason to look for it."""
+    """The shift of one task after its first answer; None where nothing suggests one."""
     notable = _notable(tasks, batch)
     if notable is None:
         return None
@@ -174,7 +180,7 @@ def is_notable(
     queries: BatchQueries,
     calibration: Calibration,
 ) -> Tensor:
-    """[t] whether the last answers give a reason to look for a shift; ``queries`` are those of the tasks."""
+    """[t] whether the last answers for the ``queries`` of tasks are a reason to look for a shift."""
     found = residuals(queries, calibration)
     proportions = proportions_of(queries)
     offsets = calibration.offsets / calibration.trust.unsqueeze(-1)
@@ -222,9 +228,10 @@ def residuals(queries: BatchQueries, calibration: Calibration) -> Residuals:
 
 
 def _sum_residuals(calibration: Calibration, part: Part) -> Sums:
-    """The work that sums placed queries [t, d], and their squared distances [t] relative to left-out examples.
+    """The work that sums placed queries [t, d], and how far they are from their prototypes [t].
 
-    Near-copies of other queries have no part: their u is 0.
+    Squared distances are relative to those of left-out examples. Near-copies of other queries have
+    no part: their u is 0.
     """
     tiny = torch.finfo(part.placed.dtype).tiny
     unit = (calibration.precision * calibration.scatter).clamp_min(tiny)

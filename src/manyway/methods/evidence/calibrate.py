@@ -12,11 +12,12 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields, replace
 from operator import attrgetter
+from typing import Any
 
 import torch
 from torch import Tensor
 
-from manyway.core import ExampleDoubts, Pile, Scaling, Tasks, count_labels
+from manyway.core import ExampleDoubts, Pile, Scaling, Tasks, count_labels, mapped
 from manyway.errors import InputError
 from manyway.methods.calibration import (
     Calibration,
@@ -229,6 +230,14 @@ class Learned:
             return totals / (counts.unsqueeze(-1) + taken.mT @ given)
         totals = sums + taken.mT @ self.scaling(tasks.query)
         return totals / (counts + taken.sum(1)).unsqueeze(-1)
+
+
+def select_rows(learned: Any, rows: Tensor) -> Any:
+    """What was learned from the supports of some of the tasks, [m] of [t].
+
+    It is followed however it is nested; tensors [1, …] serve all tasks, and None stays None.
+    """
+    return mapped(learned, lambda one: one if len(one) == 1 else one[rows])
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)

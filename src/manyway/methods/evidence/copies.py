@@ -201,9 +201,9 @@ def _scaled(rows: Tensor) -> Tensor:
 def _chance(rows: Tensor, pairs: Tensor, limit: Tensor) -> Tensor:
     """[] the probability that two different samples of a class are nearer than near-copies are.
 
-    The squared distances of all ``pairs`` [p] say it: they are like those of normal features in n directions,
-    1/n = ln mean d² − mean ln d² + 1/pairs, for few pairs say less. Samples that are as near as
-    rounding moves them seem equal, at Σ_j h_j²/6 for the least step h_j of a column.
+    The squared distances of all ``pairs`` [p] say it: they are like those of normal features in n
+    directions, 1/n = ln mean d² − mean ln d² + 1/pairs, for few pairs say less. Samples that are as
+    near as rounding moves them seem equal, at Σ_j h_j²/6 for the least step h_j of a column.
     """
     far = pairs[pairs > limit]
     inverse = far.mean().log() - far.log().mean() + 1 / max(len(far), 1)

@@ -251,9 +251,9 @@ class Groups:
         m queries count as m / (1 + ω(m − 1)) independent ones. With ``merge_groups`` a group may
         also be a fragment of a larger one; see ``Fragments``. A query's own evidence is contained
         in its assignment already, so a group of one keeps its class: P is mixed with the identity
-        in the parts 1 − 1/m (``as_group``) and 1/m. Where half of all classes or more seem to be present, groups
-        are mixtures of neighbours, and keep their classes as well. So do groups of classes with a
-        known query.
+        in the parts 1 − 1/m (``as_group``) and 1/m. Where half of all classes or more seem to be
+        present, groups are mixtures of neighbours, and keep their classes as well. So do groups of
+        classes with a known query.
         """
         classes = self.classes
         if not parameters.group_posterior:

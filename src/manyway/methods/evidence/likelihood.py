@@ -274,7 +274,7 @@ def _for_every_row(classes: Tensor, values: Tensor) -> Tensor:
 
 
 def with_prototypes(calibration: Calibration, offsets: Tensor, counts: Tensor) -> Calibration:
-    """The calibration with other placed prototypes [t, k, d], of other numbers of samples [t, k]."""
+    """The calibration with other placed prototypes [t, k, d], made of ``counts`` [t, k] samples."""
     squares = offsets.square().sum(-1) - calibration.scatter.unsqueeze(-1) / counts
     examples = calibration.examples + (counts - calibration.counts)
     return replace(calibration, offsets=offsets, squares=squares, counts=counts, examples=examples)
@@ -289,8 +289,8 @@ def leave_one_out(distances: Tensor, weights: Tensor, masses: Tensor, scatter: T
     """[…, q, k] unbiased squared distances to prototypes without the query itself.
 
     ``weights`` […, q, k] is what each query contributes to a prototype and ``masses`` [k] the
-    total, support included. Without z, of which it contains c, a mean of mass m is m/(m − c) times as far
-    from z.
+    total, support included. Without z, of which it contains c, a mean of mass m is m/(m − c) times
+    as far from z.
     """
     others = masses - weights
     return distances * (masses / others).square() - scatter / others

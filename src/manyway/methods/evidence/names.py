@@ -222,8 +222,9 @@ def _worth(
 
         E = mean_k (‖x̄_k − v_k‖² − S/n_k),
 
-    because ‖x̄_k − v_k‖² contains the error of x̄_k, too. E is no smaller than the error of the mean
-    of all n examples, S/n. The result is 1 where no class has two examples, so that S is not known.
+    because ‖x̄_k − v_k‖² contains the error of x̄_k, too. E is no smaller than the error of the
+    mean of all n examples, S/n. The result is 1 where no class has two examples, so that S is not
+    known.
     """
     occupied = counts > 0
     means = sums / counts.clamp_min(1).unsqueeze(-1)

@@ -1,4 +1,4 @@
-"""The queries around a query: those that lie together with it, as if it were a class of one sample."""
+"""The queries around a query: those that would be its class if it were the only sample of one."""
 
 from __future__ import annotations
 

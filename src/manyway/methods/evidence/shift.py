@@ -24,8 +24,9 @@ The metric multiplies exactly the directions in which examples agree, so that a 
 spoil the labels, and with them π. So the queries are labelled several times, each time moved back
 by another guess of b:
 
-1. by b̂ of the labels that are found where the one direction x̄ − w̄, in which the means of queries and of prototypes
-   differ, is dropped from both: what is left of a shift is small there, and the labels are nearly right;
+1. by b̂ of the labels that are found where the one direction x̄ − w̄, in which the means of queries
+   and of prototypes differ, is dropped from both: what is left of a shift is small there, and the
+   labels are nearly right;
 2. by b̂ of the first answer, which may have been right;
 3. by x̄ − w̄, as if all classes occurred;
 4. by b̂ of the third labels.
@@ -110,7 +111,8 @@ class Shift:
     def power(self, masses: Tensor, n_known: Tensor) -> Tensor:
         """[t] the power of final probabilities.
 
-        ``masses`` [t, k] are the expected class counts, ``n_known`` [t] the numbers of known labels.
+        ``masses`` [t, k] are the expected class counts, ``n_known`` [t] the numbers of known
+        labels.
         """
         own_part = 1 / (effective_number(masses) + n_known + 0.5)
         return 1 - self.probability * (1 - (1 - own_part).square())
@@ -210,7 +212,9 @@ class ClassMeans:
     means: Tensor  # [t, k, d] w
     counts: Tensor  # [t, k]
     weights: Tensor  # [t, 1, d] 1/σ of the columns
-    middle: Tensor  # [t, 1, d] w̄, the mean of the class means. A far class counts little, as in ``Representation``
+    # [t, 1, d] w̄, the mean of the class means, in which a far class counts little, as in
+    # ``Representation``
+    middle: Tensor
 
     @staticmethod
     def of(tasks: Tasks, weights: Tensor) -> ClassMeans:
@@ -389,7 +393,10 @@ def _sum_moments(classes: ClassMeans, rows: Tensor, labelled: _Labelled) -> tupl
 
 
 def _mean_query(tasks: Tasks, middle: Tensor, distinct: Tensor) -> Tensor:
-    """[t, 1, d] x̄, where queries count as ``distinct`` [t, q] says; ``middle`` [t, 1, d] is near it."""
+    """[t, 1, d] x̄, where queries count as ``distinct`` [t, q] says.
+
+    ``middle`` [t, 1, d] is near it, so that float32 is accurate.
+    """
     work = partial(_sum_apart, middle)
     if tasks.pile is None:
         sums, _ = work(tasks.query, distinct)
@@ -404,12 +411,15 @@ def _sum_apart(middle: Tensor, rows: Tensor, distinct: Tensor) -> tuple[Sums, No
 
 
 def by_chance(proportions: Tensor, counts: Tensor, n_query: Tensor) -> Tensor:
-    """[t] c/S: what chance makes of ‖b̂‖², for |Q| [t], proportions [t, k] and counts [t, k] of classes."""
+    """[t] c/S: what chance makes of ‖b̂‖² for |Q| [t].
+
+    ``proportions`` [t, k] and ``counts`` [t, k] are those of the classes.
+    """
     return 1 / n_query + (proportions.square() / counts.clamp_min(1)).sum(-1)
 
 
 def contrast(sums: Tensor, masses: Tensor, expected: Tensor, precision: Tensor) -> Tensor:
-    """[t] g: how far apart the groups of queries are, relative to what is expected of their classes.
+    """[t] g: how far apart groups of queries are, relative to what is expected of their classes.
 
     Parameters
     ----------
@@ -457,7 +467,8 @@ def find_shift(
     first : Assigned
         What the first search says, which knows of no shift.
     assign : callable
-        Assigns the queries of tasks to classes. The second argument says whether the support is that of ``tasks``.
+        Assigns the queries of tasks to classes. The second argument says whether the support is
+        that of ``tasks``.
     shift_prior : float
         ε
 

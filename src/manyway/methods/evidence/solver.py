@@ -43,7 +43,7 @@ from torch import Tensor
 from manyway.core import Solution, Sums, Tasks
 from manyway.core.arguments import checks_arguments
 from manyway.errors import InputError
-from manyway.methods.evidence.adapt import can_keep_metrics, moved_back, shift_of, merged
+from manyway.methods.evidence.adapt import can_keep_metrics, merged, moved_back, shift_of
 from manyway.methods.evidence.calibrate import (
     CalibratedBatch,
     Learned,
@@ -128,8 +128,8 @@ def evidence(
         the examples. "auto", about three times the time: tuned where left-out examples gain by it
         and no query is unknown.
     temperature : float or None, default=None
-        T, which divides the logits before a softmax. For scores alone; by default labelled scores or
-        the batch itself say it.
+        T, which divides the logits before a softmax. For scores alone; by default labelled scores
+        or the batch itself say it.
     concentration : float or None, default=None
         α of the Dirichlet prior of the class proportions. Small values favour few classes. By
         default the value with the highest evidence is chosen for each task.
