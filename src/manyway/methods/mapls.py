@@ -63,7 +63,7 @@ def mapls(
     Returns
     -------
     Solution
-        ``learned`` has ``data_weight``. ``converged`` is False: there is no stopping rule.
+        ``told`` has ``data_weight``. ``converged`` is False: there is no stopping rule.
 
     Notes
     -----
@@ -116,7 +116,7 @@ def mapls(
         converged=False,
         make_prototypes=classified.make_prototypes,
         objective_parts=recorder.parts,
-        learned={"data_weight": weights.squeeze(-1)},
+        told={"data_weight": weights.squeeze(-1)},
     )
 
 

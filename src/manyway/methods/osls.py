@@ -71,7 +71,7 @@ def osls(
     -------
     Solution
         ``unknown`` is the last component of g. ``probabilities`` are those of the classes, if the
-        query is of one of them; each row sums to 1. ``learned`` has ``known_share``, the corrected
+        query is of one of them; each row sums to 1. ``told`` has ``known_share``, the corrected
         ρ. ``converged`` is False: there is no stopping rule.
 
     Notes
@@ -125,7 +125,7 @@ def osls(
         make_prototypes=lambda: vectors,
         objective_parts=recorder.parts,
         unknown=mixture.unknown(proportions, known),
-        learned={"known_share": known.squeeze(-1)},
+        told={"known_share": known.squeeze(-1)},
     )
 
 

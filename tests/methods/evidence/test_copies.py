@@ -182,8 +182,8 @@ def test_a_burst_is_no_evidence_for_its_class_and_no_shift():
     assert torch.equal(expected.labels[0], truth)
     torch.testing.assert_close(found.probabilities[:, 1:30], expected.probabilities[:, 1:30], rtol=0, atol=0.02)
     assert (found.labels[0, 30:] == truth[0]).all()
-    assert float(found.learned["shift_probability"]) == pytest.approx(
-        float(expected.learned["shift_probability"]), abs=0.05
+    assert float(found.told["shift_probability"]) == pytest.approx(
+        float(expected.told["shift_probability"]), abs=0.05
     )
 
 
@@ -194,4 +194,4 @@ def test_a_burst_gives_the_same_answers_in_blocks():
     in_blocks = solve("evidence", Tasks.from_pile(tasks.support[0], tasks.support_labels[0], pile))
     in_memory = solve("evidence", tasks)
     torch.testing.assert_close(in_blocks.probabilities, in_memory.probabilities, rtol=0, atol=1e-4)
-    torch.testing.assert_close(in_blocks.learned["shift"], in_memory.learned["shift"], rtol=0, atol=1e-3)
+    torch.testing.assert_close(in_blocks.told["shift"], in_memory.told["shift"], rtol=0, atol=1e-3)

@@ -1,7 +1,7 @@
 from .calibration import Calibration as Calibration
 from .calibration import Finish as Finish
-from .calibration import calibrate as calibrate
 from .calibration import calibrate_and_place as calibrate_and_place
+from .calibration import calibrate_distances as calibrate_distances
 from .calibration import doubted as doubted
 from .calibration import weighted_sums as weighted_sums
 from .constants import Constants as Constants

@@ -52,7 +52,7 @@ def left_out_samples(labels: Tensor, counts: Tensor) -> Tensor:
 
 
 def ranks_of(labels: Tensor, counts: Tensor) -> Tensor:
-    """[t, s] the number of earlier samples of the same class, from labels [t, s] and counts [t, k]."""
+    """[t, s] how many earlier samples have the same class, by labels [t, s] and counts [t, k]."""
     order = labels.argsort(dim=1, stable=True)
     places = torch.arange(labels.shape[1], device=labels.device)
     places = torch.empty_like(order).scatter_(1, order, places.expand_as(order))
@@ -104,7 +104,8 @@ class LeftOut:
     ) -> LeftOut:
         """Samples with labels [t, n] of classes with counts [t, k].
 
-        S and the usual precision [t], and the weights [t, n] of the samples (None: all are 1).
+        ``scatter`` [t] is S, ``usual`` [t] the usual precision, and ``weights`` [t, n] are those of
+        the samples; None: all are 1.
         """
         own_counts = counts.gather(1, labels)
         if weights is None:
@@ -288,9 +289,9 @@ class LeftOut:
         return (self.own_counts - self.own_weights).clamp_min(_LEAST_OTHERS)
 
     def _noise(self, own: Tensor) -> Tensor:
-        """[t] the deviation of the excess of left-out samples, per 1 + 1/n.
+        """[t] the standard deviation of the excess of left-out samples over S, per 1 + 1/n.
 
-        It is the standard deviation of the excess over their own prototype.
+        ``own`` [t, n] are the squared distances to their own prototypes.
         """
         excess = (own - self.scatter.unsqueeze(-1)) / (1 + 1 / self._others)
         total = self.usable.sum(-1).clamp_min(1)

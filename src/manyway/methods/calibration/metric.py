@@ -192,14 +192,14 @@ class Metric:
         """Those of consecutive tasks."""
         if len(metrics) == 1:
             return metrics[0]
-        return metrics[0]._changed(lambda *parts: torch.cat(parts), *metrics[1:])
+        return metrics[0]._with_tensors(lambda *parts: torch.cat(parts), *metrics[1:])
 
     def with_rows(self, which: Tensor, others: Metric) -> Metric:
         """With the metrics ``others`` of some tasks [m] in the place of these."""
-        return self._changed(lambda mine, theirs: mine.index_copy(0, which, theirs), others)
+        return self._with_tensors(lambda own, new: own.index_copy(0, which, new), others)
 
-    def _changed(self, change: Callable[..., Tensor], *others: Metric) -> Metric:
-        """With other tensors, which ``change`` makes of these and of the same ones of others."""
+    def _with_tensors(self, change: Callable[..., Tensor], *others: Metric) -> Metric:
+        """With the tensors that ``change`` makes of these and of the same ones of others."""
         changed: dict[str, Any] = {}
         for name in self.whitening.tensors:
             parts = [getattr(one.whitening, name) for one in (self, *others)]

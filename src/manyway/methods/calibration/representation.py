@@ -67,11 +67,8 @@ _ROUNDING = 4  # a standard deviation of so many last digits of the middle is no
 _CONSTANT = 1e-10  # a part of a variance that is none, but for rounding
 _CUBE = 3  # the power whose mean is the skewness
 _OWN_SCALES = (0.0, 1.0)  # the values of θ that are tried
-_LOG_PRECISIONS = (
-    -1.0,
-    6.0,
-    15,
-)  # ln of τ times the squared distance of held-out examples: lowest, highest, number
+# ln of τ times the squared distance of held-out examples: lowest, highest, number
+_LOG_PRECISIONS = (-1.0, 6.0, 15)
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -90,7 +87,7 @@ class Representation:
         """[t, n, d] z, from rows [t, n, d]; or [n, d] from [n, d] where there is one task."""
         if rows.ndim == 2:
             return self(rows.unsqueeze(0)).squeeze(0)
-        scaled = (self.curved(rows) - self.middle) * self.weights
+        scaled = self._scaled(rows)
         return _shortened(scaled, self.columns, self.shortening)
 
     def with_gaps(self, rows: Tensor) -> Tensor:
@@ -99,12 +96,12 @@ class Representation:
         A row is shortened as if each missing cell had the mean square of those that are there and of one further cell
         with the square 1.
         """
-        scaled = (self.curved(rows) - self.middle) * self.weights
+        scaled = self._scaled(rows)
         return scaled.nan_to_num(0.0) * self._shortening_with_gaps(scaled)
 
     def cells(self, rows: Tensor, scaled_cells: Tensor) -> Tensor:
         """[t, n, d] the x of scaled cells z [t, n, d], in rows [t, n, d] with gaps."""
-        scaled = (self.curved(rows) - self.middle) * self.weights
+        scaled = self._scaled(rows)
         lengths = self._shortening_with_gaps(scaled)
         weights = self.weights.where(self.weights > 0, 1.0)
         curved = scaled_cells / (lengths * weights) + self.middle
@@ -124,7 +121,7 @@ class Representation:
 
         The mean of examples has 1. Rows [t, n, d] that are far from the middle have less. Cells may be missing.
         """
-        scaled = (self.curved(rows) - self.middle) * self.weights
+        scaled = self._scaled(rows)
         if bool(scaled.isnan().any()):
             factors = self._shortening_with_gaps(scaled)
         else:
@@ -133,7 +130,7 @@ class Representation:
         return (factors.square() / self.of_examples).squeeze(-1)
 
     @property
-    def learned(self) -> dict[str, Tensor]:
+    def told(self) -> dict[str, Tensor]:
         """What is worth telling, a number per task [t] each."""
         return {
             "power": self.power.flatten(),
@@ -144,6 +141,10 @@ class Representation:
     def curved(self, rows: Tensor) -> Tensor:
         """[t, n, d] y, from rows [t, n, d]."""
         return _raised(rows - self.lowest, self.power)
+
+    def _scaled(self, rows: Tensor) -> Tensor:
+        """[t, n, d] v, from rows [t, n, d]; NaN where a cell is missing."""
+        return (self.curved(rows) - self.middle) * self.weights
 
     def __getitem__(self, which: slice | Tensor) -> Representation:
         return Representation(**{one.name: getattr(self, one.name)[which] for one in fields(self)})

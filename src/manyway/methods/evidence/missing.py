@@ -40,7 +40,8 @@ from manyway.methods.calibration import Calibration, Representation
 from manyway.methods.evidence.likelihood import Distances, Linear, Updated
 
 _NUMBERS_AT_ONCE = 1 << 24  # of the systems of equations, one per row, that are solved together
-_RIDGE = 1e-10  # of the mean of a diagonal: it keeps a system solvable, and changes no digit that matters
+# Of the mean of a diagonal: it keeps a system solvable, and changes no digit that matters.
+_RIDGE = 1e-10
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -123,17 +124,17 @@ class PlacingWithGaps:
         metric = self.calibration.placing().metric
         for task, lacking in enumerate(gaps.any(-1)):
             of_task = _OneTask.of(self.calibration, metric, task)
-            for some in lacking.nonzero().squeeze(1).split(at_once):
-                whole = of_task.filled(placed[task, some], gaps[task, some])
-                placed[task, some] = whole.placed.to(placed)
-                correction[task, some] = whole.correction.to(placed)
-                cells[task, some] = whole.cells.to(placed)
+            for lines in lacking.nonzero().squeeze(1).split(at_once):
+                whole = of_task.filled(placed[task, lines], gaps[task, lines])
+                placed[task, lines] = whole.placed.to(placed)
+                correction[task, lines] = whole.correction.to(placed)
+                cells[task, lines] = whole.cells.to(placed)
         return PlacedRows(placed=placed, correction=correction, cells=cells)
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Filling:
-    """From rows [t, b, d] with gaps to whole rows, with missing cells at their mean over the classes."""
+    """From rows [t, b, d] with gaps to whole ones: a missing cell gets its mean over the classes."""
 
     representation: Representation
     calibration: Calibration
@@ -198,7 +199,7 @@ class _OneTask:
         )
 
     def _factor(self, gaps: Tensor) -> Tensor:
-        """[b, d, d] the Cholesky factors of the products of missing columns; the others have the identity."""
+        """[b, d, d] the Cholesky factors of the products of missing columns; 1 for the others."""
         both = gaps.unsqueeze(-1) & gaps.unsqueeze(-2)
         ridge = _RIDGE * self.products.diagonal().mean()
         diagonal = torch.where(gaps, ridge, 1.0)
