@@ -50,6 +50,7 @@ class CalibratedBatch:
     queries: BatchQueries
     parameters: Parameters
     one_shot: bool = False  # whether no class had two samples to calibrate with
+    named: bool = False  # whether names of classes have a part in the prototypes
     # What is worth telling, a number per task [t] each.
     told: Mapping[str, Tensor] = field(default_factory=dict)
     # Makes prototypes [t, k, d] of examples and queries; None where queries are not in memory.
@@ -103,6 +104,7 @@ def calibrate(
         queries=_queries(placed, tasks, parameters),
         parameters=parameters,
         one_shot=of_support.one_shot,
+        named=of_support.named,
         told=of_support.told,
         representation=of_support.movable,
         shift=of_support.shift,
@@ -143,6 +145,7 @@ class Learned:
     scaling: Scaling | Representation  # of the queries
     calibration: Calibration
     one_shot: bool  # whether no class had two samples
+    named: bool  # whether names of classes have a part in the prototypes
     kept: KeptExamples  # those that were learned from
     rehearsed: Rehearsed | None = None  # what held-out examples say about claims
     gaps: bool = False  # whether cells of queries may be missing; see ``missing``
@@ -396,6 +399,7 @@ def _as_learned(
         scaling=scaled.scaling,
         calibration=calibration,
         one_shot=is_one_shot(scaled.tasks),
+        named=scaled.names is not None,
         kept=scaled.kept,
     )
 

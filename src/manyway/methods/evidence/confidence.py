@@ -7,7 +7,8 @@ four places:
 - examples that were held out, and labelled as a batch (``rehearse``);
 - how much farther queries are from their prototypes than left-out examples (``distance_ratio``),
   and, after a shift, how far apart groups are, relative to their prototypes (``shift.contrast``);
-- with one example per class, where no example can be left out, pairs of queries (``pair_powers``).
+- with one example per class, where no example can be left out, pairs of queries (``pair_powers``),
+  and whether queries are nearer to examples than these to each other (``separation``).
 
 Two queries of one group serve as a class with one example: the first is classified, with the second
 in the place of the group's prototype. The cross-entropy of these answers says to which power the
@@ -33,6 +34,7 @@ from manyway.methods.evidence.group import GroupAnswers, Grouped, Groups
 from manyway.methods.evidence.likelihood import Likelihood, known_classes
 from manyway.methods.evidence.queries import Part, sample, sampling_stride
 from manyway.methods.evidence.schedule import Schedule
+from manyway.methods.evidence.separation import separation_power
 from manyway.methods.evidence.shift import contrast
 
 _LOG_POWERS = (-1.5, 0.75, 46)  # the values that are tried: lowest, highest, number
@@ -89,6 +91,8 @@ def confidence(batch: CalibratedBatch, grouped: Grouped) -> Probabilities:
         schedule = batch.parameters.constants
         of_pairs = pair_powers(sampled.placed, sampled.values, calibration, schedule)
         power = calibration.power * of_pairs
+        if not batch.named:
+            power = power * separation_power(sampled.placed, sampled.values, calibration)
         return replace(plain, power=power.view(-1, 1, 1))
     how_apart = 1 / distance_ratio(grouped.groups.lengths, calibration)
     if batch.shift is not None:

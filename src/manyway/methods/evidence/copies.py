@@ -61,13 +61,14 @@ class _Compared:
 
     rows: Tensor  # [t, n, d] every so many
     numbers: Tensor  # [n] which these are
-    limit: Tensor  # [t, 1, 1] the squared distance below which two are near-copies
+    limits: Tensor  # [t, 1, n] the squared distances below which whole rows are near-copies of them
 
     @staticmethod
     def of(queries: BatchQueries, one_shot: bool) -> _Compared:
         """Evenly spaced queries; with one example per class the limit is lower."""
         stride = sampling_stride(queries.n_query)
-        rows = sample(queries, stride).placed
+        sampled = sample(queries, stride, _hidden)
+        rows = sampled.placed
         calibration = queries.likelihood.calibration
         n_columns = torch.tensor(rows.shape[-1], device=rows.device)
         if calibration is not None:
@@ -75,15 +76,22 @@ class _Compared:
         sure = not one_shot and calibration is not None
         schedule = queries.parameters.constants
         pair_distance = queries.likelihood.pair_distance(rows)
+        limit = copy_distance(pair_distance, n_columns, schedule, sure)
         return _Compared(
             rows=rows,
             numbers=torch.arange(0, queries.n_query, stride, device=rows.device),
-            limit=copy_distance(pair_distance, n_columns, schedule, sure),
+            limits=limit - sampled.values.unsqueeze(1),
         )
 
-    def near(self, queries: Tensor) -> Tensor:
-        """[t, b, n] whether some queries [t, b, d] are near-copies of these."""
-        return squared_distances(queries, self.rows) <= self.limit
+    def near(self, queries: Tensor, hidden: Tensor, numbers: Tensor) -> Tensor:
+        """[t, b, n] whether some queries [t, b, d] are near-copies of these, or the same.
+
+        ``hidden`` [t, b] is what their missing cells hide of the distance, and ``numbers`` [b] say
+        which they are.
+        """
+        itself = self.numbers == numbers.unsqueeze(-1)
+        limits = self.limits - hidden.unsqueeze(-1)
+        return (squared_distances(queries, self.rows) <= limits) | itself
 
     def comes_first(self, queries: Tensor, numbers: Tensor) -> Tensor:
         """[t, b, n] whether these count before some queries [t, b, d] with such numbers [b]."""
@@ -94,17 +102,23 @@ class _Compared:
         return torch.where(equal, earlier, own_lengths < lengths)
 
 
+def _hidden(part: Part) -> Tensor:
+    """[t, b] what missing cells hide of the distances of queries."""
+    return part.likelihood.hidden(part.placed)
+
+
 def _compare(compared: _Compared, part: Part) -> Joined:
     """The work that finds which queries count [t, b], and to how many rows they are near [t, b]."""
     placed = part.coordinates
     numbers = torch.arange(placed.shape[1], device=placed.device) + part.first
+    hidden = _hidden(part)
     copies = []
     n_near = []
-    pieces = torch.split(placed, _MOST_COMPARED, 1)
-    numbers_of_pieces = torch.split(numbers, _MOST_COMPARED)
-    for rows, numbers_of_rows in zip(pieces, numbers_of_pieces, strict=True):
-        near = compared.near(rows)
-        copies.append((near & compared.comes_first(rows, numbers_of_rows)).any(-1))
+    for first in range(0, placed.shape[1], _MOST_COMPARED):
+        piece = slice(first, first + _MOST_COMPARED)
+        rows = placed[:, piece]
+        near = compared.near(rows, hidden[:, piece], numbers[piece])
+        copies.append((near & compared.comes_first(rows, numbers[piece])).any(-1))
         n_near.append(near.sum(-1))
     return Joined(((~torch.cat(copies, 1)).to(placed), torch.cat(n_near, 1)))
 

@@ -110,6 +110,10 @@ class Likelihood(ABC):
         """[t, b, d] the part of placed rows that says where they are; all of them, usually."""
         return placed
 
+    def hidden(self, placed: Tensor) -> Tensor:
+        """[t, b] what missing cells would add to the squared distance of a row from another."""
+        return placed.new_zeros(placed.shape[:2])
+
     @abstractmethod
     def of(self, placed: Tensor) -> Tensor:
         """[t, b, k] ℓ of placed rows."""
