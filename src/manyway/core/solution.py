@@ -416,14 +416,14 @@ class Solution:
     def n_present_interval(self) -> Tensor:
         """[t, 2] between which numbers it is with a probability of 95 %.
 
-        See ``manyway.core.presence.number_of``.
+        See ``manyway.core.presence.ends_of_number``.
         """
         most = self.tallied.masses.sum(-1).clamp_max(self.presence.shape[-1]).round().long()
-        return occurring.interval_of(self._ends, most.clamp_min(1))
+        return occurring.whole_interval(self._ends, most.clamp_min(1))
 
     @cached_property
     def _ends(self) -> Tensor:
-        return occurring.number_of(
+        return occurring.ends_of_number(
             self.presence, self.independent_presence, self.tallied, self.copies
         )
 

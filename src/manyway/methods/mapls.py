@@ -11,7 +11,7 @@ from torch import Tensor
 
 from manyway.core import Recorder, Solution, Tasks, class_directions, cross_products
 from manyway.errors import InputError
-from manyway.methods.calibration.scaling import transform
+from manyway.methods.calibration.transforms import transform
 
 # the weight of the queries where they are far from equal proportions and the source is not
 _MOST = 0.9

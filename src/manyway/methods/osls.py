@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from manyway.core import Recorder, Solution, Tasks, class_sums, cross_products, unit
-from manyway.methods.calibration.scaling import transform
+from manyway.methods.calibration.transforms import transform
 
 _MOST_CLASSES = 100  # up to which the gate is a step
 # of the cosines that the gate reads: the logistic regression is for numbers of this size

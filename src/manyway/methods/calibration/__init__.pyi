@@ -8,8 +8,8 @@ from .constants import Constants as Constants
 from .left_out import LeftOut as LeftOut
 from .representation import Representation as Representation
 from .representation import learn_representation as learn_representation
-from .scaling import QUERY_DEPENDENT as QUERY_DEPENDENT
-from .scaling import learn_scaling as learn_scaling
-from .scaling import transform as transform
 from .temperature_scaling import scaled as scaled
+from .transforms import QUERY_DEPENDENT as QUERY_DEPENDENT
+from .transforms import learn_scaling as learn_scaling
+from .transforms import transform as transform
 from .tuning import tuned as tuned

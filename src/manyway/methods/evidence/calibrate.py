@@ -30,7 +30,7 @@ from manyway.methods.calibration import (
     tuned,
     weighted_sums,
 )
-from manyway.methods.calibration.scaling import QUERY_DEPENDENT
+from manyway.methods.calibration.transforms import QUERY_DEPENDENT
 from manyway.methods.evidence.blocks import InBlocks
 from manyway.methods.evidence.copies import KeptExamples, distinct
 from manyway.methods.evidence.likelihood import Distances, query_weights

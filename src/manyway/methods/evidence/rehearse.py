@@ -29,7 +29,7 @@ import torch
 from torch import Tensor
 
 from manyway.core import Solution, Tasks, places_in_class, rehearse
-from manyway.methods.calibration.scaling import QUERY_DEPENDENT
+from manyway.methods.calibration.transforms import QUERY_DEPENDENT
 from manyway.methods.evidence.copies import distinct
 from manyway.methods.evidence.schedule import Parameters
 

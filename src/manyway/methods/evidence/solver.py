@@ -1,20 +1,20 @@
 """Evidence: calibrated likelihoods, and as few classes as the queries give evidence for.
 
-The method of this project. A query with the features z_q has in class k, whose n_k examples have
-the shortened mean w_k and the pooled scatter S, the log-likelihood
+The method of this project, which docs/evidence.md states on one page. A query with the features
+z_q has in class k, whose prototype is w_k, the log-likelihood
 
     ℓ_qk = −½ τ (‖z_q − w_k‖² − S/n_k).
 
-S/n_k is what the random error of w_k adds to a squared distance on average: n_k is what the
-examples are worth, more than their number where w_k is shortened (`Calibration.shrunk`). The
-proportions of the classes among the queries have a Dirichlet(α, …, α) prior and are integrated out
-(``prior``). The labels maximise a bound on ln p(queries | support), and with it the number of
-classes that occur is found. There are seven stages, each in a module of its own name. ``label``
-calls the first two, and ``answer`` the others:
+The prototype is the mean of the examples of the class, shortened as far as it is long by chance
+(`Calibration.shrunk`), and n_k is how many examples it is worth. S is the scatter within classes,
+and S/n_k what the random error of w_k adds to a squared distance on average. The proportions of the
+classes among the queries have a Dirichlet(α, …, α) prior and are integrated out (``prior``). The
+labels maximise a bound on ln p(queries | support), and with it the number of classes that occur is
+found. There are seven stages, each in a module of its own name. ``label`` calls the first two, and
+``answer`` the others:
 
-1. **calibrate** (`calibrate`, with `scaling`, `names` and `manyway.methods.calibration`): what a
-   distance says about a class, that is, the metric of ‖·‖, the precision τ and S; and the queries
-   where that is measured;
+1. **calibrate** (`calibrate`): what a distance says about a class, that is, the metric of ‖·‖, the
+   precision τ and S; and the queries where that is measured;
 2. **adapt** (`adapt`): where the first answer gives a reason, the queries are moved back by what
    they all differ from the examples in, and answered again;
 3. **judge** (`judge`): ν_q, how probable it is that a query is of none of the classes, with
@@ -25,9 +25,22 @@ calls the first two, and ``answer`` the others:
 6. **confidence** (`confidence`): how sure to be, the power of the final probabilities;
 7. **count** (`count`): probabilities p_qk (1 − ν_q), and which classes are present.
 
-Queries are held in memory (`queries`), for many tasks at once, or read in blocks (`blocks`), for
-one. `streams` carries what earlier batches taught, and `review` says which query a person should
-label next. Scores of a classifier have a method of their own (`manyway.methods.scores`).
+The first stage makes a ``CalibratedBatch``, which all later ones read. The other modules belong to
+one stage or to the queries:
+
+- calibrate: `manyway.methods.calibration` learns from the support; `scaling` makes rows comparable,
+  `names` has classes that are known by a vector, `complete` and `missing` have cells without a
+  number, `copies` near-copies, and `likelihood` has ℓ itself;
+- adapt: `shift` finds what the queries all differ in;
+- judge: `neighbourhood` has the queries around a query, `unknown_groups` groups the unknown ones;
+- search: `prior` has the bound, `loop` the updates, and `kernel` the same for GPUs;
+- confidence: `rehearse` labels examples that are held out;
+- count: `review` says which query a person should label next;
+- queries are held in memory, for many tasks at once (`queries`, and `dense` while they are
+  searched), or read in blocks, for one (`blocks`);
+- `streams` carries what earlier batches taught, and `schedule` has every parameter and constant.
+
+Scores of a classifier have a method of their own (`manyway.methods.scores`).
 """
 
 from __future__ import annotations
