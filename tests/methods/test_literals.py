@@ -34,6 +34,13 @@ SIZES_OF_KERNELS = {
     },
     "methods.calibration.left_out_kernel": {"MAX_CLASSES", "_TILE", "_LEAST_WIDTH", "_WARPS"},
     "methods.calibration.log_sums_kernel": {"MAX_CLASSES", "_TILE", "_LEAST_WIDTH", "_WARPS"},
+    "methods.calibration.representation_kernel": {
+        "MAX_FEATURES",
+        "_TILE",
+        "_BAND",
+        "_LEAST_WIDTH",
+        "_WARPS",
+    },
     "methods.calibration.root_kernel": {"_LEAST_SIZE", "_PART"},
     "methods.calibration.metric": {"_MANY_CLASSES", "_PANEL"},
     "methods.calibration.calibration": {

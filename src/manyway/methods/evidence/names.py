@@ -32,7 +32,6 @@ from manyway.core import (
     apply,
     class_sums,
     count_labels,
-    dense,
     effective_number,
     extent_of,
     level,
@@ -155,7 +154,7 @@ def represented(tasks: Tasks, representation: Representation) -> Tasks:
     tasks = replace(tasks, pile=None)
     if len(representation.power) < tasks.n_tasks or tasks.n_tasks == 1:  # one for all tasks
         return rowwise(tasks, representation)
-    return dense(tasks, representation)
+    return representation.of_tasks(tasks)
 
 
 def _without_examples(
