@@ -125,18 +125,18 @@ def _represent(
     n_features = rows.shape[-1]
     width = max(_LEAST_WIDTH, triton.next_power_of_2(n_features))
     rows_at_once = max(1, _TILE // width)
-    of_curve = curve or (None, None)
-    of_place = place or (None, None, None, None)
-    given = [one for one in (*of_curve, *of_place) if one is not None]
+    lowest, power = curve or (None, None)
+    middle, weights, columns, shortening = place or (None, None, None, None)
+    given = [*(curve or ()), *(place or ())]
     memory = Memory.of(
         rows=reads(rows, "t n d" if index is None else "m d"),
         index=reads(index, "t n", torch.int64),
-        lowest=reads(of_curve[0], "p 1 d"),
-        power=reads(of_curve[1], "p 1 1"),
-        middle=reads(of_place[0], "p 1 d"),
-        weights=reads(of_place[1], "p 1 d"),
-        columns=reads(of_place[2], "p 1 1"),
-        shortening=reads(of_place[3], "p 1 1"),
+        lowest=reads(lowest, "p 1 d"),
+        power=reads(power, "p 1 1"),
+        middle=reads(middle, "p 1 d"),
+        weights=reads(weights, "p 1 d"),
+        columns=reads(columns, "p 1 1"),
+        shortening=reads(shortening, "p 1 1"),
         out=writes(out, "t n d" if squares is None else "t n 1"),
     )
     launch(
