@@ -41,8 +41,8 @@ SIZES_OF_KERNELS = {
         "_LEAST_WIDTH",
         "_WARPS",
     },
-    "methods.calibration.root_kernel": {"_LEAST_SIZE", "_PART"},
-    "methods.calibration.metric": {"_MANY_CLASSES", "_PANEL"},
+    "methods.calibration.root_kernel": {"_LEAST_SIZE", "_PART", "_HALF"},
+    "methods.calibration.metric": {"_MANY_CLASSES", "_PANEL", "_WIDE_PANEL"},
     "methods.calibration.calibration": {
         "_BLOCK_NUMBERS",
         "_ARRAYS_OF_DISTANCES",
