@@ -471,6 +471,14 @@ class _Scales:
         return (-0.5 * (self.mean_log + part * self.own)).exp() * self.varies
 
 
+def column_variances(rows: Tensor, middle: Tensor) -> Tensor:
+    """[t, d] the mean squared difference of rows [t, s, d] from a middle [t, 1, d]."""
+    if _fused(rows):
+        equal = rows.new_full((1, 1), 1 / rows.shape[1]).expand(rows.shape[:2])
+        return _moments(rows, middle, equal)[0].squeeze(1)
+    return (rows - middle).square().mean(1)
+
+
 def _middle_and_scales(rows: Tensor, classes: _Classes) -> _Scales:
     """Those of the rows [t, s, d] that count."""
     occupied = (classes.counts > 0).to(rows)
