@@ -100,8 +100,8 @@ def _read(matrix_ptr, size, of_row, SIZE: tl.constexpr):
     k = tl.arange(0, SIZE)
     rows, columns = k[:, None], k[None, :]
     inside = (rows < size) & (columns < size)
-    low, high = tl.maximum(rows, columns), tl.minimum(rows, columns)
-    matrix = tl.load(matrix_ptr + low * of_row + high, inside, other=0.0)
+    matrix = tl.load(matrix_ptr + rows * of_row + columns, inside, other=0.0)
+    matrix = tl.where(rows >= columns, matrix, tl.trans(matrix))
     return tl.where(inside, matrix, tl.where(rows == columns, 1.0, 0.0))
 
 
