@@ -281,7 +281,7 @@ def test_sums_of_likelihoods_are_left_to_the_plain_code_where_the_kernel_cannot_
     assert torch.equal(log_sums(*given), expected)
 
 
-# Inverse factors: parts of 64 rows, from 16 on in powers of two.
+# Inverse factors: parts of 64 rows, in halves of 32; below that, from 16 on in powers of two.
 
 
 def spd(n_tasks: int, size: int) -> torch.Tensor:
@@ -295,6 +295,15 @@ def test_inverse_factors_at_the_edges_of_their_parts(size):
     found = there(inverse_root)(matrices.clone())
     close(found @ matrices @ found.mT, torch.eye(size).unsqueeze(0), 1e-4)
     assert torch.equal(found, found.tril())
+
+
+@pytest.mark.parametrize("size", [2, 32, 33, 64, 65, 130])
+def test_inverse_factors_do_not_read_what_is_above_the_diagonal(size):
+    matrices = spd(2, size)
+    expected = there(inverse_root)(matrices.clone())
+    above = torch.ones(size, size).triu(1) > 0
+    found = there(inverse_root)(matrices.masked_fill(above, torch.nan))
+    assert torch.equal(found, expected)
 
 
 def test_inverse_factors_of_matrices_in_any_order_in_memory():

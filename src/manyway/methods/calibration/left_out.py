@@ -67,6 +67,15 @@ class Answers(NamedTuple):
     spread: Tensor  # [t] the within-class scatter
     noise: Tensor  # [t] as in ``Calibration``
 
+    def where(self, mine: Tensor, others: Answers) -> Answers:
+        """These for some tasks [t], and the others for the rest."""
+        return Answers(
+            losses=self.losses.where(mine.unsqueeze(-1), others.losses),
+            precision=self.precision.where(mine, others.precision),
+            spread=self.spread.where(mine, others.spread),
+            noise=self.noise.where(mine, others.noise),
+        )
+
 
 class Terms(NamedTuple):
     """What the distances of left-out samples consist of, besides inner products."""
