@@ -12,9 +12,9 @@ are nearer than chance. Where probabilities are right, D is about two thirds of 
 likelihoods of single queries claim for their best class. Where it is less than half of c, final
 probabilities are raised to the power
 
-    min(1, 2 r)²,    r = (K̂ D/c + 2) / (K̂ + 2).
+    min(1, 2 r)²,    r = (K₂ D/c + 2) / (K₂ + 2).
 
-K̂ = 1/Σ_k π_k² is the effective number of classes among the queries. Classes differ in how far their
+K₂ = 1/Σ_k π_k² is the effective number of classes among the queries. Classes differ in how far their
 rows lie from each other, so that few of them say little: it is as if two more had been seen, whose
 queries are as near as they claim.
 """

@@ -34,7 +34,8 @@ one stage or to the queries:
 - adapt: `shift` finds what the queries all differ in;
 - judge: `neighbourhood` has the queries around a query, `unknown_groups` groups the unknown ones;
 - search: `prior` has the bound, `loop` the updates, and `kernel` the same for GPUs;
-- confidence: `rehearse` labels examples that are held out;
+- confidence: `rehearse` labels examples that are held out, and `separation` says whether single
+  examples tell classes apart;
 - count: `review` says which query a person should label next;
 - queries are held in memory, for many tasks at once (`queries`, and `dense` while they are
   searched), or read in blocks, for one (`blocks`);
