@@ -178,6 +178,18 @@ def differences(tasks: Tasks, which: Tensor, others: Tensor, of: Tensor) -> Tens
     return tasks.some_support(which).sub_(rows_of(others, of))
 
 
+def residuals_of(samples: Tensor, prototypes: Tensor, labels: Tensor) -> Tensor:
+    """[t, n, d] samples [t, n, d] less the prototypes [t, k, d] of their classes [t, n]."""
+    if fused(samples):
+        from manyway.core.kernels import rows
+
+        n_tasks, n_samples, n_features = samples.shape
+        if n_features <= rows.MAX_FEATURES:
+            index = torch.arange(n_tasks * n_samples, device=samples.device).view(n_tasks, -1)
+            return rows.gathered(samples.flatten(0, 1), index, None, prototypes, labels)
+    return samples - rows_of(prototypes, labels)
+
+
 @dataclass(frozen=True, eq=False)
 class Metric:
     """The metrics that were chosen for some tasks, as a map of features."""

@@ -304,8 +304,23 @@ def _shortening(columns: Tensor, constants: Constants) -> Tensor:
 
 def _columns_of(rows: Tensor, middle: Tensor, weights: Tensor) -> Tensor:
     """[t, 1, 1] N of rows [t, s, d] around a middle, in units of their scales."""
-    some = rows[:, :: ceil(rows.shape[1] / _MOST_COMPARED)]
-    return _effective_columns((some - middle) * weights, (weights > 0).sum((1, 2)))
+    every = ceil(rows.shape[1] / _MOST_COMPARED)
+    if _fused(rows):
+        from manyway.methods.calibration import representation_kernel as kernels
+
+        which = torch.arange(0, rows.shape[1], every, device=rows.device)
+        index = _places_of(which.expand(len(rows), -1), rows)
+        neutral = torch.ones_like(middle[..., :1])
+        place = kernels.Place(middle, weights, neutral, 0 * neutral)  # not shortened
+        some = kernels.represented(rows.flatten(0, 1), index, place=place)
+    else:
+        some = (rows[:, ::every] - middle) * weights
+    return _effective_columns(some, (weights > 0).sum((1, 2)))
+
+
+def _places_of(index: Tensor, rows: Tensor) -> Tensor:
+    """[t, n] the places of the rows ``index`` [t, n] of each task among the rows [t, s, d] of all."""
+    return index + torch.arange(len(rows), device=rows.device).view(-1, 1) * rows.shape[1]
 
 
 def _squared_lengths(rows: Tensor, middle: Tensor, weights: Tensor) -> Tensor:
@@ -416,20 +431,17 @@ class _Classes:
     def means_of(self, rows: Tensor) -> Tensor:
         """[t, k, d] the class means of the rows [t, s, d] that count."""
         if self.order is not None:
-            return self._sums_by_kernel(rows, self.order).div_(
-                self.counts.clamp_min(1).unsqueeze(-1)
-            )
+            return self._means_by_kernel(rows, self.order)
         return self._members().mT @ rows / self.counts.clamp_min(1).unsqueeze(-1)
 
-    def _sums_by_kernel(self, rows: Tensor, order: Order) -> Tensor:
-        """[t, k, d] the sums of the rows [t, s, d] that count."""
+    def _means_by_kernel(self, rows: Tensor, order: Order) -> Tensor:
+        """``means_of``, as sums of rows with weights."""
         from manyway.methods.calibration import representation_kernel
 
-        n_tasks, n_rows, _ = rows.shape
-        firsts = torch.arange(n_tasks, device=rows.device).view(-1, 1) * n_rows
-        places = order._replace(rows=order.rows + firsts)
-        counted = self.counted.gather(1, order.rows)
-        return representation_kernel.class_sums(rows.flatten(0, 1), places, counted)
+        places = order._replace(rows=_places_of(order.rows, rows))
+        weights = self.counted / self.counts.clamp_min(1).gather(1, self.labels)
+        weights = weights.gather(1, order.rows)
+        return representation_kernel.class_sums(rows.flatten(0, 1), places, weights)
 
     def every_other(self, rows: Tensor) -> Tensor:
         """[t, s] 1 for every other example of each class, 0 for the rest.
@@ -487,9 +499,12 @@ def _middle_and_scales(rows: Tensor, classes: _Classes) -> _Scales:
     inside = _within(rows, classes)
     for _ in range(_ROUNDS):
         share = (of_class / of_class.sum(-1, keepdim=True)).unsqueeze(-1)
-        middle = (share * classes.means).sum(1, keepdim=True)
+        if classes.order is None:
+            middle = (share * classes.means).sum(1, keepdim=True)
+        else:  # without an array of shared means
+            middle = share.mT @ classes.means
         scales = _scales(rows, inside, middle, of_class, classes)
-        squares = ((classes.means - middle) * scales.weights(1.0)).square().sum(-1)
+        squares = _squared_lengths(classes.means, middle, scales.weights(1.0)).squeeze(-1)
         typical = squares.where(occupied > 0, torch.nan).nanquantile(0.5, dim=-1, keepdim=True)
         of_class = occupied / (1 + squares / typical.clamp_min(torch.finfo(rows.dtype).tiny))
     return scales
