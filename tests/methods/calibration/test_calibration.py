@@ -151,5 +151,5 @@ def test_the_usual_precision_is_at_most_that_of_as_many_normal_columns():
     centred = tasks.support - tasks.support.mean(1, keepdim=True)
     constants = Constants(one_shot_precision=1e9)
     plain = calibrate_distances(tasks, constants, metric=False)
-    limit = gaussian_precision(centred, plain.scatter, plain.counts)
+    limit = gaussian_precision(centred.square().mean(1), centred.shape[1], plain.scatter, plain.counts)
     assert (plain.precision < 20 * limit).all()

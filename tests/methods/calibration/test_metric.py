@@ -25,9 +25,12 @@ from manyway.methods.calibration.metric import (
     LeftOutRows,
     Scatter,
     _among,
+    _shrunk,
+    _shrunk_below,
     metrics_of,
     products_among,
     solve_lower,
+    times_lower,
 )
 from manyway.methods.evidence.schedule import Schedule
 
@@ -228,6 +231,20 @@ def test_products_of_tensor_cores_choose_the_metric_that_exact_ones_do(monkeypat
     torch.testing.assert_close(rounded.losses.sum(-1), exact.losses.sum(-1), rtol=1e-3, atol=0)
 
 
+def test_products_of_tensor_cores_doubt_the_labels_that_exact_ones_do(monkeypatch):
+    tasks = make_tasks(4, n_classes=5, n_query=5, n_features=130, shots=8, spread=1.0).to(dtype=torch.float32)
+    labels = tasks.support_labels.clone()
+    labels[:2, ::13] = (labels[:2, ::13] + 1) % 5
+    tasks = replace(tasks, support_labels=labels)
+    exact = calibrate_distances(tasks, Schedule(), doubt_labels=True)
+    with RoundedProducts() as products:
+        room = "manyway.methods.calibration.calibration"
+        monkeypatch.setattr(f"{room}.tensor_cores", lambda _: products.switched(True))
+        rounded = calibrate_distances(tasks, Schedule(), doubt_labels=True)
+    assert (exact.weights < 1).any()
+    torch.testing.assert_close(rounded.wrong, exact.wrong, rtol=0, atol=1e-3)
+
+
 def test_the_metric_is_the_same_in_both_precisions_where_no_left_out_example_is_in_doubt():
     """The cross-entropies add up to 10⁻⁵ nats: as differences of larger numbers, float32 would round them away."""
     tasks = make_tasks(6, n_classes=8, n_query=5, n_features=65, shots=10, spread=2.0)
@@ -288,3 +305,20 @@ def test_a_triangular_system_is_solved_in_panels(monkeypatch):
     right = torch.randn(2, 8, 5, generator=generator, dtype=torch.float64)
     torch.testing.assert_close(root @ solve_lower(root, right, panels=True), right)
     torch.testing.assert_close(solve_lower(root[:1], right, panels=True)[0], solve_lower(root, right)[0])
+
+
+@pytest.mark.parametrize("size", [1, 3, 4, 6, 8])
+def test_products_with_a_triangle_leave_out_its_zeros(size, monkeypatch):
+    monkeypatch.setattr("manyway.methods.calibration.metric._WIDE_PANEL", 3)
+    generator = torch.Generator().manual_seed(0)
+    root = torch.randn(2, size, size, generator=generator, dtype=torch.float64).tril()
+    rows = torch.randn(2, 5, size, generator=generator, dtype=torch.float64)
+    expected = rows @ root.mT
+    torch.testing.assert_close(times_lower(rows, root), expected)
+    torch.testing.assert_close(times_lower(rows[:, ::2], root), expected[:, ::2])
+    torch.testing.assert_close(times_lower(rows, root[:1])[0], expected[0])
+    root[:, :3, 3:] = torch.nan  # is not read
+    torch.testing.assert_close(times_lower(rows, root), expected)
+    factor = torch.tensor([0.5, 2.0], dtype=torch.float64)
+    shrunk = _shrunk_below(root, factor, 2 * factor).tril()
+    torch.testing.assert_close(shrunk, _shrunk(root.tril(), factor, 2 * factor).tril().nan_to_num())

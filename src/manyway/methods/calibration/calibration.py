@@ -54,6 +54,7 @@ from manyway.methods.calibration.metric import (
     differences,
     metrics_of,
 )
+from manyway.methods.calibration.representation import column_variances
 from manyway.methods.calibration.wrong_labels import (
     JudgedLabels,
     judge_labels,
@@ -412,7 +413,8 @@ def _calibrated_block(tasks: Tasks, constants: Constants, asked: _Asked) -> Cali
     can_judge = tasks.n_support > tasks.n_classes > 1
     if not (asked.doubt_labels and asked.precision is None and can_judge):
         return both.best
-    error_rates = learn_error_rates(both, tasks, samples, constants)
+    with _rounding(tasks.support_table):  # whether any label is in doubt
+        error_rates = learn_error_rates(both, tasks, samples, constants)
     doubtful = error_rates.some_wrong.nonzero().squeeze(1)
     if not len(doubtful):  # most often
         return both.best
@@ -658,8 +660,9 @@ def _usual_precision(
     usual = constants.one_shot_precision / spreads.variance * errors
     if tasks.n_support == tasks.n_classes:
         return usual
-    centred = tasks.support - Offsets.of(prototypes).middle
-    return torch.minimum(usual, gaussian_precision(centred, spreads.scatter, counts))
+    variances = column_variances(tasks.support, Offsets.of(prototypes).middle)
+    precision = gaussian_precision(variances, tasks.n_support, spreads.scatter, counts)
+    return torch.minimum(usual, precision)
 
 
 def _with_metric(
@@ -732,7 +735,7 @@ def _choose(
     that is singular by chance. As a strict limit, at d/(d + 4f), it cost 12 points on five
     correlated measurements with two examples per class. ``weight`` [t] is 1/(f·v).
     """
-    best = Answers(*(one.clone() for one in plain))
+    best = plain
     shrinkage = torch.ones_like(weight)
     near = plain.precision
     best_root: Tensor | None = None
@@ -746,9 +749,8 @@ def _choose(
         answers = answers._replace(losses=answers.losses + price.unsqueeze(-1))
         lowest = best.losses.sum(-1)
         better = answers.losses.sum(-1) < torch.minimum(_LESS * lowest, lowest - _NO_LOSS)
-        for of_best, of_gamma in zip(best, answers, strict=True):
-            of_best[better] = of_gamma[better]
-        shrinkage[better] = gamma
+        best = best.where(~better, answers)
+        shrinkage = shrinkage.where(~better, gamma)
         if best_root is None:
             best_root = root
         elif not metrics.inverts:
@@ -757,16 +759,16 @@ def _choose(
     return _Choice(best=best, shrinkage=shrinkage, root=best_root)
 
 
-def gaussian_precision(support: Tensor, scatter: Tensor, counts: Tensor) -> Tensor:
+def gaussian_precision(
+    variances: Tensor, n_support: int, scatter: Tensor, counts: Tensor
+) -> Tensor:
     """[t] the precision for independent normal features, as many as matter: (Σ v)²/Σ v².
 
-    v are their variances. Samples [t, s, d] are relative to their middle. The scatter S is that of
-    so many features of variance 1/τ, and a prototype adds its error. Where features are few, the
-    usual precision is too high.
+    v [t, d] are their variances. The scatter S is that of so many features of variance 1/τ, and a
+    prototype adds its error. Where features are few, the usual precision is too high.
     """
-    variances = support.square().mean(1)
     tiny = torch.finfo(scatter.dtype).tiny
     number = variances.sum(-1).square() / variances.square().sum(-1).clamp_min(tiny)
-    freedom = number * (support.shape[1] - counts.shape[1])
+    freedom = number * (n_support - counts.shape[1])
     number = number * (1 - 2 / freedom.clamp_min(_LEAST_FREEDOM))
     return number / scatter.clamp_min(tiny) * (counts / (counts + 1)).mean(-1)

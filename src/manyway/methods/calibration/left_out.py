@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from manyway.core.kernels import fused
-from manyway.methods.calibration.metric import Inner, rows_of
+from manyway.methods.calibration.metric import Inner, residuals_of
 
 MOST_SAMPLES = 512  # samples that are left out in turn, evenly spaced: enough to fit a precision
 _NEWTON_STEPS = 8  # from the usual precision
@@ -66,6 +66,15 @@ class Answers(NamedTuple):
     precision: Tensor  # [t] the best τ
     spread: Tensor  # [t] the within-class scatter
     noise: Tensor  # [t] as in ``Calibration``
+
+    def where(self, mine: Tensor, others: Answers) -> Answers:
+        """These for some tasks [t], and the others for the rest."""
+        return Answers(
+            losses=self.losses.where(mine.unsqueeze(-1), others.losses),
+            precision=self.precision.where(mine, others.precision),
+            spread=self.spread.where(mine, others.spread),
+            noise=self.noise.where(mine, others.noise),
+        )
 
 
 class Terms(NamedTuple):
@@ -217,9 +226,12 @@ class LeftOut:
 
         Samples are [t, n, d], prototypes [t, k, d]; ``weight`` as in ``classified``.
         """
-        residuals = samples - rows_of(prototypes, self.labels)
-        inner = Inner.of(residuals, prototypes, self.labels)
-        return self._distances(inner, self._terms(inner, weight))
+        inner = Inner.of(residuals_of(samples, prototypes, self.labels), prototypes, self.labels)
+        terms = self._terms(inner, weight)
+        if not self._fused(inner):
+            return self._distances(inner, terms)
+        self._fit_fused(inner, terms, self.usual, steps=0)
+        return inner.products  # which the kernel has overwritten
 
     def _terms(
         self,

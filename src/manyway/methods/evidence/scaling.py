@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 
 from torch import Tensor
 
-from manyway.core import Scaling, Scalings, Tasks, apply, dense, rowwise
+from manyway.core import Scaling, Scalings, Tasks, apply, rowwise
 from manyway.methods.calibration import Representation, learn_representation, learn_scaling
 from manyway.methods.evidence.copies import KeptExamples
 from manyway.methods.evidence.names import (
@@ -94,7 +94,7 @@ def represented(tasks: Tasks, representation: Representation) -> Tasks:
     tasks = replace(tasks, pile=None)
     if len(representation.power) < tasks.n_tasks or tasks.n_tasks == 1:  # one for all tasks
         return rowwise(tasks, representation)
-    return dense(tasks, representation)
+    return representation.of_tasks(tasks)
 
 
 def _with_names(scaled: ScaledTasks, vectors: Tensor) -> ScaledTasks:
