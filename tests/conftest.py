@@ -70,6 +70,13 @@ def workers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
         yield made
 
 
+@pytest.fixture
+def quick_evidence(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Labelling takes a sixth of the time: for what is asked of files and words, not of the answers of evidence."""
+    quick = {"scale": None, "metric": False, "adapt": False}
+    monkeypatch.setattr("manyway.labelling.label._FOR_ONE_SUPPORT", quick)
+
+
 @pytest.fixture(scope="session")
 def browser() -> Iterator[Any]:
     """One for all pages: it takes longer to start than a page to be tested."""
