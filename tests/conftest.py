@@ -72,9 +72,10 @@ def workers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
 
 @pytest.fixture
 def quick_evidence(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Labelling takes a sixth of the time: for what is asked of files and words, not of the answers of evidence."""
-    quick = {"scale": None, "metric": False, "adapt": False}
-    monkeypatch.setattr("manyway.labelling.label._FOR_ONE_SUPPORT", quick)
+    """Files are labelled with the parameters that take little time."""
+    from problems import QUICK_EVIDENCE
+
+    monkeypatch.setattr("manyway.labelling.label._FOR_ONE_SUPPORT", QUICK_EVIDENCE)
 
 
 @pytest.fixture(scope="session")
