@@ -143,7 +143,7 @@ def test_what_must_not_matter_does_not(n_features, shots):
 
 @pytest.mark.parametrize(("n_features", "shots"), [(1, 1), (5, 5), (65, 2)])
 def test_the_same_holds_where_items_are_read_in_blocks(n_features, shots):
-    table = Table.of(n_features, shots, 0, n_items=24)
+    table = Table.of(n_features, shots, 0, n_items=32)
     labels = labels_of([table])[0]
     changes = {
         "blocks": Changed(table),
