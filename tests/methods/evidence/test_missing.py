@@ -110,7 +110,7 @@ def test_labels_are_at_least_as_good_as_with_means_filled_in(load, part):
     right_if_filled = []
     claimed = []
     for seed in range(3):
-        support, labels, query, truth = split(load, seed=seed)
+        support, _, query, truth = split(load, seed=seed)
         holed = with_holes(query, part, seed)
         clf = fitted(load, seed)
         found = clf.infer(holed)
