@@ -1,6 +1,6 @@
 """Every fused path at its edges: sizes around each block and limit, other orders in memory, other types of numbers.
 
-The plain version is the truth. Sizes are 1, one below, at and one above what a block holds, and what the path admits.
+The plain version is the truth. Sizes are 1, at and one above what a block holds, and what the path admits.
 """
 
 from __future__ import annotations
@@ -120,8 +120,8 @@ def searched(likelihood: torch.Tensor, n_alphas: int = 3, *, by_kernel: bool) ->
 @pytest.mark.parametrize(
     ("n_query", "n_classes"),
     [
-        *((n_query, 3) for n_query in (1, 2, 127, 128, 129)),
-        *((5, n_classes) for n_classes in (1, 2, 15, 16, 17, 32, 33, 63, 64, 65)),
+        *((n_query, 3) for n_query in (1, 2, 128, 129)),
+        *((5, n_classes) for n_classes in (1, 2, 16, 17, 32, 33, 64, 65)),
         (2, 2047),
         (2, 2048),
     ],
@@ -332,11 +332,11 @@ def tim_problem(n_support: int, n_query: int, n_classes: int, n_features: int, n
 @pytest.mark.parametrize(
     ("n_support", "n_query", "n_classes", "n_features"),
     [
-        *((5, 3, 4, n_features) for n_features in (1, 63, 64, 65)),
-        *((n_support, 3, 4, 6) for n_support in (1, 63, 64, 65, 127, 128, 129)),
-        *((5, n_query, 4, 6) for n_query in (0, 1, 15, 16, 17)),
-        *((33, 3, n_classes, 6) for n_classes in (1, 2, 31, 32, 33)),
-        *((65, 3, n_classes, 6) for n_classes in (160, 161, 255, 256)),
+        *((5, 3, 4, n_features) for n_features in (1, 64, 65)),
+        *((n_support, 3, 4, 6) for n_support in (1, 64, 65, 128, 129)),
+        *((5, n_query, 4, 6) for n_query in (0, 1, 16, 17)),
+        *((33, 3, n_classes, 6) for n_classes in (1, 2, 32, 33)),
+        *((65, 3, n_classes, 6) for n_classes in (160, 161, 256)),
     ],
 )
 def test_the_steps_of_tim_at_the_edges_of_their_blocks(n_support, n_query, n_classes, n_features):

@@ -83,7 +83,7 @@ WHOLE = ("evidence", "paddle", "simpleshot")  # by probabilities of the batch, b
 
 
 def rotated(checks):
-    """Every check of the estimators in ``WHOLE``; a third of those of each other, and every third other for a check.
+    """Every check of the estimators in ``WHOLE``; a sixth of those of each other, and every sixth other for a check.
 
     All estimators are made by the same code: what differs is the solver, which has tests of its own.
     """
@@ -93,7 +93,7 @@ def rotated(checks):
     kept = [
         given
         for given, (estimator, check) in zip(checks.args[1], pairs, strict=True)
-        if estimator.method in WHOLE or (methods.index(estimator.method) + names[check.func.__name__]) % 3 == 0
+        if estimator.method in WHOLE or (methods.index(estimator.method) + names[check.func.__name__]) % 6 == 0
     ]
     return pytest.mark.parametrize(checks.args[0], kept, **checks.kwargs)
 
