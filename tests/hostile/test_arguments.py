@@ -82,6 +82,7 @@ BAD: dict[str, Any] = {
     "list in itself": in_itself(),
 }
 QUICK = {"max_iter": 2, "rehearse": False, "scale": "l2"}  # what an estimator knows of these, unless it is tried itself
+WHOLE = ("Evidence", "PADDLE", "SimpleShot")
 ESTIMATORS = [
     name
     for name in manyway.__all__
@@ -154,6 +155,8 @@ def test_parameters_of_estimators(name):
     kind = getattr(manyway, name)
     known = parameters(kind)
     few = {name: value for name, value in QUICK.items() if name in known}
+    if name not in WHOLE:  # the same code takes the mean from every estimator
+        known = [each for each in known if each != "base_mean"]
 
     def run(**params: Any) -> Any:
         if name == "EvidenceFromScores":
