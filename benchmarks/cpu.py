@@ -149,7 +149,7 @@ def _agreement() -> None:
 PARTS = {
     "compare": Part(
         "PADDLE, milliseconds per task: dense reference / ours",
-        "K | shots | d | sampling | gathering | dense, whole | ours, whole | ratio",
+        "K | shots | d | sampling | gathering | dense, whole | manyway, whole | ratio",
         compare,
     ),
     "sampling": Part(

@@ -19,7 +19,7 @@ from benchmarks.measure import count_cpu_time, seconds, show
 from manyway import TaskSpec, sample_tasks, solve
 from manyway.bench.data import find_features
 from manyway.core.transforms import transform
-from manyway.methods.calibration.calibration import calibrate
+from manyway.methods.calibration.calibration import calibrate_distances
 from manyway.methods.calibration.metric import _shrunk, products_among, solve_lower
 from manyway.methods.evidence.schedule import Schedule
 
@@ -41,7 +41,7 @@ def rows(options: argparse.Namespace) -> Iterator[list[object]]:
             work: list[Callable[[], object]] = [
                 lambda tasks=tasks: solve("paddle", tasks),
                 lambda tasks=tasks: solve("evidence", tasks),
-                lambda tasks=tasks: calibrate(transform(tasks, "rcl2"), Schedule()),
+                lambda tasks=tasks: calibrate_distances(transform(tasks, "rcl2"), Schedule()),
                 lambda tasks=tasks: solve("evidence", tasks, metric=False),
                 lambda few=few: products_among(few),
                 lambda few=few, n_rows=features.n_classes + 256: least(few, n_rows),

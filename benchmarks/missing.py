@@ -9,12 +9,13 @@ of 60 rows with 5 % of their cells missing, 95 % of all columns have one.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
 import numpy as np
 from sklearn import datasets
 
+from benchmarks.measure import show
 from manyway import Tasks, solve
 
 TABLES: dict[str, Callable[..., Any]] = {
@@ -25,6 +26,7 @@ TABLES: dict[str, Callable[..., Any]] = {
 }
 PARTS = (0.05, 0.2, 0.5)
 SHOTS = 5
+HEADER = "table | missing | in the items: mean filled in | model | in examples and items: mean filled in | model"
 N_ITEMS = 60
 Array = np.ndarray[Any, Any]
 
@@ -91,20 +93,18 @@ def score(batches: Batches) -> Score:
     return Score(100 * right, 100 * probabilities.max(-1).mean())
 
 
-def main() -> None:
-    """Print the table."""
-    print("| table | missing | in the items: mean filled in | model | in examples and items: mean filled in | model |")
-    print("|:---|---:|---:|---:|---:|---:|")
+def rows() -> Iterator[list[str]]:
+    """A row per table and part of its cells that is missing."""
     for name in TABLES:
         batches = draw_batches(name)
-        print(f"| {name} | 0 % | {score(batches)} | | | |")
+        yield [name, "0 %", str(score(batches)), "", "", ""]
         for part in PARTS:
             cells = []
             for examples in (False, True):
                 holed = with_holes(batches, part, examples=examples)
                 cells += [str(score(mean_filled(holed))), str(score(holed))]
-            print(f"| {name} | {part:.0%} | {' | '.join(cells)} |".replace("%", " %"), flush=True)
+            yield [name, f"{100 * part:.0f} %", *cells]
 
 
 if __name__ == "__main__":
-    main()
+    show("Missing cells: right / claimed in %", HEADER.split(" | "), rows())

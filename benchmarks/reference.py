@@ -21,7 +21,7 @@ import argparse
 import json
 import re
 import time
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import astuple, dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -357,6 +357,15 @@ def recorded_tasks(data: Path, features: torch.Tensor, dataset: str, config: str
     return Tasks(features, support.flatten(1), labels, features, query, n_classes, truth, base_mean=mean)
 
 
+def by_method(compared: Sequence[Comparison]) -> Iterator[list[object]]:
+    """One row per recorded name, in the order in which they were compared."""
+    for name in dict.fromkeys(found.name for found in compared):
+        some = [found for found in compared if found.name == name]
+        largest = max(abs(found.difference) for found in some)
+        n_tasks = sum(found.n_tasks for found in some)
+        yield [f"`{name}`", len(some), n_tasks, f"{largest:.2f}", f"{max(found.tolerance for found in some):.1f}"]
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("data", type=Path, help="folder that holds features/ and lies beside reference/")
@@ -367,9 +376,11 @@ def main() -> None:
     parser.add_argument("--tasks", type=int, help="at most so many tasks per configuration; default: all recorded ones")
     options = parser.parse_args()
     outside: list[Comparison | Scored] = []
+    compared: list[Comparison] = []
 
     def rows() -> Iterator[list[object]]:
         for found in compare(options.data, options.method, device=options.device, limit=options.tasks):
+            compared.append(found)
             if not found.within:
                 outside.append(found)
             figures = f"{found.recorded:.2f} {found.ours:.2f} {found.difference:+.2f} {found.tolerance:.1f}".split()
@@ -378,6 +389,8 @@ def main() -> None:
 
     header = "features | tasks | recorded as | n | recorded | ours | difference | tolerance | within | seconds"
     show("Accuracy on recorded tasks, in per cent", header.split(" | "), rows())
+    header = "recorded as | comparisons | tasks | largest difference of the accuracy | tolerance"
+    show("Largest difference of each method", header.split(" | "), by_method(compared))
     if set(options.method) == set(RECORDINGS):
         scores = list(compare_scores(options.data, device=options.device))
         outside += [found for found in scores if not found.within]

@@ -193,6 +193,18 @@ def _gaussian(n_tasks: int, n_classes: int, n_features: int, shots: int, apart: 
     return Tasks.from_arrays(support, labels.repeat(n_tasks, 1), query, query_labels=truth)
 
 
+SHORT = ("evidence", "whole", "gap", "false", "worst", "number", "none", "error")  # columns of the short table
+
+
+def short_table(rows: Sequence[Sequence[str]], shots: Sequence[str]) -> Iterator[list[str]]:
+    """One row per feature set: the chosen columns, for several numbers of examples side by side."""
+    found = {(row[0], row[1]): dict(zip(HEADER, row, strict=True)) for row in rows}
+    for name in dict.fromkeys(row[0] for row in rows):
+        some = [found[name, number] for number in shots]
+        gains = [f"{float(one['open']) - float(one['closed']):+.1f}" for one in some]
+        yield [name, *("/".join(one[column] for one in some) for column in SHORT), "/".join(gains)]
+
+
 def with_names(data: Path, n_tasks: int) -> Iterator[list[str]]:
     """One row per number of examples and K_eff: intents with examples, with names, and with both."""
     features = find_features("clinc150", data)
@@ -233,7 +245,11 @@ def main() -> None:
         header = ["K", "features", "shots", "near", "farther", "far"]
         show("Falsely unknown, Gaussian classes", header, gaussian_false_alarms(given.tasks))
         return
-    show("Unknown queries", HEADER, open_set(given.data, given.tasks, given.val, given.shots, given.device))
+    found = list(open_set(given.data, given.tasks, given.val, given.shots, given.device))
+    show("Unknown queries", HEADER, found)
+    shots = [str(number) for number in given.shots if number > 1]
+    title = f"Unknown queries, {'/'.join(shots)} shots"
+    show(title, ["set", "AUROC", *SHORT[1:], "gain"], short_table(found, shots))
     show("Intents by name", ["shots", "K_eff", "examples", "names", "both"], with_names(given.data, given.tasks))
 
 

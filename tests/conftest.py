@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import gc
+import importlib
 import os
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -30,8 +32,18 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     items.sort(key=lambda item: item.get_closest_marker("slow") is None)
 
 
+def _draw_the_same_everywhere() -> None:
+    """Let Hypothesis not draw numbers that it finds in loaded modules: these differ between the processes of a run."""
+    if "hypothesis" in sys.modules:
+        providers = importlib.import_module("hypothesis.internal.conjecture.providers")
+        if hasattr(providers, "_get_local_constants"):
+            none = providers.Constants()
+            setattr(providers, "_get_local_constants", lambda: none)  # noqa: B010 -- it is not public
+
+
 def pytest_collection_finish() -> None:
     """What is loaded by now stays until the end: the collector of garbage need not look at it, and looks seldom."""
+    _draw_the_same_everywhere()
     gc.freeze()
     gc.set_threshold(20_000, 10, 10)
     gc.enable()

@@ -23,6 +23,7 @@ QUESTIONS = (
     "manyway.methods.calibration.left_out.fused",
     "manyway.methods.calibration.log_sums.fused",
     "manyway.methods.calibration.metric.fused",
+    "manyway.methods.calibration.representation.fused",
     "manyway.methods.evidence.dense.fused",
     "manyway.methods.gradient.information.halves_fused",
     "manyway.methods.ici.logistic.halves_fused",

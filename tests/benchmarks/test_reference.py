@@ -236,3 +236,21 @@ def test_accuracy_is_that_of_the_original(data_folder, dataset, config, name):
     if not found:
         pytest.skip(f"no recorded accuracy of {name}")
     assert all(row.within for row in found)
+
+
+def test_a_method_is_told_by_its_largest_difference():
+    def compared(name: str, ours: float) -> reference.Comparison:
+        return reference.Comparison(
+            features="made",
+            config="2shot_keff3",
+            name=name,
+            method=name,
+            n_tasks=3,
+            recorded=90.0,
+            ours=ours,
+            tolerance=0.5,
+            seconds=1.0,
+        )
+
+    some = [compared("simpleshot", 89.8), compared("paddle", 90.0), compared("simpleshot", 90.1)]
+    assert list(reference.by_method(some)) == [["`simpleshot`", 2, 6, "0.20", "0.5"], ["`paddle`", 1, 3, "0.00", "0.5"]]

@@ -82,10 +82,10 @@ def said_of(capsys, **more):
 
 
 def test_what_was_rehearsed_is_said(capsys):
-    said = said_of(capsys, learned=REHEARSED)
+    said = said_of(capsys, told=REHEARSED)
     assert "Rehearsed on 120 of your examples: 80% were right, and 96% of the labels above 0.9." in said
     assert "1 class is present █ (when your examples were rehearsed, 2 of 84 were absent)." in said
-    lowered = said_of(capsys, learned=REHEARSED | {"rehearsed_power": 0.6, "rehearsed_n_sure": 3.0})
+    lowered = said_of(capsys, told=REHEARSED | {"rehearsed_power": 0.6, "rehearsed_n_sure": 3.0})
     assert "80% were right; probabilities were lowered, because they claimed more." in lowered
 
 
@@ -98,8 +98,8 @@ def test_nothing_is_promised_that_was_not_measured(capsys):
 @pytest.mark.parametrize(("contrast", "is_said"), [(0.68, True), (0.95, False)])
 def test_items_that_tell_classes_apart_less_are_said(contrast, is_said, capsys):
     found = ClassSummary("wren", 9, 1.0, 0.5, 0.9, "present")
-    learned = {"shift": 1.8, "shift_probability": 0.9, "contrast": contrast}
-    print_summary(Summary(9, 40, (found,), 0.5, 0, n_present=(1, 2), learned=learned))
+    told = {"shift": 1.8, "shift_probability": 0.9, "contrast": contrast}
+    print_summary(Summary(9, 40, (found,), 0.5, 0, n_present=(1, 2), told=told))
     said = " ".join(capsys.readouterr().out.split())
     assert "differ from the examples by 1.8 times the spread of a class" in said
     sentence = "The items tell classes apart 0.7 times as well as the examples do"

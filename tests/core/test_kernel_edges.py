@@ -213,6 +213,20 @@ def test_left_out_samples_at_the_edges_of_their_tiles(n_samples, n_classes, monk
         close(found, truth, 2e-4)
 
 
+@pytest.mark.parametrize(("n_samples", "n_classes"), [(1, 1), (5, 3), (129, 3), (5, 17), (3, 2048)])
+@pytest.mark.parametrize("weight", [None, 0.02])
+def test_distances_of_left_out_samples_at_the_edges_of_their_tiles(n_samples, n_classes, weight, monkeypatch):
+    given, _ = left_out(2, n_samples, n_classes)
+    samples, prototypes = normal(2, n_samples, 4, seed=2), normal(2, n_classes, 4, seed=1)
+    in_metric = None if weight is None else torch.full((2,), weight)
+    expected = given.distances(samples, prototypes, in_metric)
+    fuse_everything(monkeypatch)
+    there_given = mapped(given, lambda tensor: tensor.to(DEVICE))
+    moved = None if in_metric is None else in_metric.to(DEVICE)
+    found = there_given.distances(samples.to(DEVICE), prototypes.to(DEVICE), moved)
+    close(found, expected, 1e-4)
+
+
 def test_left_out_samples_are_read_in_any_order_in_memory(monkeypatch):
     fuse_everything(monkeypatch)
     given, inner = left_out(2, 6, 5)
@@ -281,7 +295,7 @@ def test_sums_of_likelihoods_are_left_to_the_plain_code_where_the_kernel_cannot_
     assert torch.equal(log_sums(*given), expected)
 
 
-# Inverse factors: parts of 64 rows, from 16 on in powers of two.
+# Inverse factors: parts of 64 rows, in halves of 32; below that, from 16 on in powers of two.
 
 
 def spd(n_tasks: int, size: int) -> torch.Tensor:
@@ -295,6 +309,15 @@ def test_inverse_factors_at_the_edges_of_their_parts(size):
     found = there(inverse_root)(matrices.clone())
     close(found @ matrices @ found.mT, torch.eye(size).unsqueeze(0), 1e-4)
     assert torch.equal(found, found.tril())
+
+
+@pytest.mark.parametrize("size", [2, 32, 33, 64, 65, 130])
+def test_inverse_factors_do_not_read_what_is_above_the_diagonal(size):
+    matrices = spd(2, size)
+    expected = there(inverse_root)(matrices.clone())
+    above = torch.ones(size, size).triu(1) > 0
+    found = there(inverse_root)(matrices.masked_fill(above, torch.nan))
+    assert torch.equal(found, expected)
 
 
 def test_inverse_factors_of_matrices_in_any_order_in_memory():

@@ -12,7 +12,7 @@ import torch
 
 from manyway import Evidence, InputError, Solution, Tasks, TaskSpec, sample_tasks, solve
 from manyway.core.blocks import Pile, in_turn
-from manyway.core.presence import Counting, Tally, by_presence, interval_of, number_of, presence_of, unseen
+from manyway.core.presence import Counting, Tally, by_presence, whole_interval, ends_of_number, presence_of, unseen
 from manyway.sampling.embedded import load_glyphs
 from tests.problems import make_tasks
 
@@ -203,10 +203,10 @@ def ends_of(
 ) -> list[float]:
     """Those of the number of classes, where items are as many as their probabilities of presence say."""
     found = Tally(p, p / p.sum() * n, torch.full_like(p, doubt), torch.full_like(p, unknown))
-    return number_of(p, alone, found, ONCE)[0].tolist()
+    return ends_of_number(p, alone, found, ONCE)[0].tolist()
 
 
-def test_the_number_of_classes_is_between_what_doubt_takes_and_what_independent_errors_add():
+def test_the_ends_of_number_classes_is_between_what_doubt_takes_and_what_independent_errors_add():
     p, alone = torch.full((1, 40), 0.3), torch.full((1, 40), 0.6)
     low, high = ends_of(p, alone, 80)
     shared = 1 + math.log(2) / 2  # two items per class
@@ -215,10 +215,10 @@ def test_the_number_of_classes_is_between_what_doubt_takes_and_what_independent_
     by_scores = ends_of(p, alone, 80, doubt=0.0)  # of a classifier
     assert by_scores[0] == pytest.approx(12 * 0.3 ** (2 * shared), rel=1e-5)
     assert by_scores[1] == pytest.approx((high * float(p.sqrt().sum())) ** 0.5, rel=1e-5)
-    assert interval_of(torch.tensor([by_scores]), torch.tensor([15]))[0, 1] == 15  # of fifteen items
+    assert whole_interval(torch.tensor([by_scores]), torch.tensor([15]))[0, 1] == 15  # of fifteen items
 
 
-def test_the_number_of_classes_is_less_certain_where_many_items_share_their_errors_or_some_are_unknown():
+def test_the_ends_of_number_classes_is_less_certain_where_many_items_share_their_errors_or_some_are_unknown():
     p = torch.tensor([[0.9, 0.5, 0.5, 0.1]])
 
     def spread(p: torch.Tensor, n: float, unknown: float = 0.0) -> float:
@@ -231,7 +231,7 @@ def test_the_number_of_classes_is_less_certain_where_many_items_share_their_erro
     assert ends_of(torch.tensor([[0.995, 0.995, 0.4, 0.0]]), torch.tensor([[1.0, 1.0, 0.9, 0.1]]), 44)[0] > 1.9
 
 
-def test_the_number_of_letters_is_within_two_deviations_in_at_least_nine_of_ten_tasks():
+def test_the_ends_of_number_letters_is_within_two_deviations_in_at_least_nine_of_ten_tasks():
     for n_query in (15, 300):
         tasks = sample_tasks(load_glyphs("val"), TaskSpec(shots=5, k_eff=10, n_query=n_query), seed=5, count=20)
         found = solve("evidence", tasks)

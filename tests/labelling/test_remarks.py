@@ -14,6 +14,6 @@ def test_items_that_differ_from_the_examples_are_said_to():
     assert remark_on_shift({"shift": 1.84, "shift_probability": 0.97}) == SENTENCE
 
 
-@pytest.mark.parametrize("learned", [{}, {"shift": 0.9, "shift_probability": 0.5}])
-def test_nothing_is_said_where_no_shift_is_likely(learned):
-    assert remark_on_shift(learned) is None
+@pytest.mark.parametrize("told", [{}, {"shift": 0.9, "shift_probability": 0.5}])
+def test_nothing_is_said_where_no_shift_is_likely(told):
+    assert remark_on_shift(told) is None

@@ -35,8 +35,15 @@ SIZES_OF_KERNELS = {
     },
     "methods.calibration.left_out_kernel": {"MAX_CLASSES", "_TILE", "_LEAST_WIDTH", "_WARPS"},
     "methods.calibration.log_sums_kernel": {"MAX_CLASSES", "_TILE", "_LEAST_WIDTH", "_WARPS"},
-    "methods.calibration.root_kernel": {"_LEAST_SIZE", "_PART"},
-    "methods.calibration.metric": {"_MANY_CLASSES", "_PANEL"},
+    "methods.calibration.representation_kernel": {
+        "MAX_FEATURES",
+        "_TILE",
+        "_BAND",
+        "_LEAST_WIDTH",
+        "_WARPS",
+    },
+    "methods.calibration.root_kernel": {"_LEAST_SIZE", "_PART", "_HALF"},
+    "methods.calibration.metric": {"_MANY_CLASSES", "_PANEL", "_WIDE_PANEL"},
     "methods.calibration.calibration": {
         "_BLOCK_NUMBERS",
         "_ARRAYS_OF_DISTANCES",

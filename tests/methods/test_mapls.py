@@ -76,11 +76,11 @@ def test_the_rule_is_that_of_the_authors_for_an_unequal_source():
         pi = (joint / joint.sum(-1, keepdim=True)).mean(1)
     expected = authors_weight(pi[0].numpy(), source[0].numpy())
     assert 0.3 < expected < 0.89
-    assert float(found.learned["data_weight"]) == pytest.approx(expected, abs=1e-6)
+    assert float(found.told["data_weight"]) == pytest.approx(expected, abs=1e-6)
 
 
 def test_for_an_equal_source_the_rule_says_the_same_for_all_queries():
-    weights = solve("mapls", make_tasks(4)).learned["data_weight"]
+    weights = solve("mapls", make_tasks(4)).told["data_weight"]
     torch.testing.assert_close(weights, torch.full((4,), 0.9, dtype=torch.float64))
 
 
@@ -107,4 +107,4 @@ def test_answers_are_those_of_the_recorded_run(data_folder, name):
     with np.load(path) as file:
         np.testing.assert_array_equal(found.labels, file[name][:3])
         np.testing.assert_allclose(found.probabilities, file[f"probs64_{name}"], atol=1e-6)
-        np.testing.assert_allclose(found.learned["data_weight"], file[f"lam_{name}"][:3], atol=1e-6)
+        np.testing.assert_allclose(found.told["data_weight"], file[f"lam_{name}"][:3], atol=1e-6)

@@ -52,7 +52,7 @@ def test_the_sigmoid_is_that_of_the_equations():
     tasks = make_tasks(1, n_classes=4, n_query=12, n_features=6, shots=3, spread=1.0)
     expected, rho = slow_sigmoid(tasks)
     found = solve("osls", tasks, gate="sigmoid", scale=None)
-    assert float(found.learned["known_share"]) == pytest.approx(rho, abs=1e-12)
+    assert float(found.told["known_share"]) == pytest.approx(rho, abs=1e-12)
     torch.testing.assert_close(found.unknown[0], torch.from_numpy(expected[:, -1]))
     known = (1 - found.unknown[0]).unsqueeze(-1) * found.probabilities[0]
     torch.testing.assert_close(known, torch.from_numpy(expected[:, :-1]))
@@ -73,7 +73,7 @@ def test_queries_of_no_class_are_unknown(gate):
     found = solve("osls", tasks, gate=gate, scale=None)
     assert found.unknown[0, :12].max() < 0.5 < found.unknown[0, 12:].min()
     assert torch.equal(found.labels[0, :12], tasks.query_labels[0, :12])
-    assert float(found.learned["known_share"]) == pytest.approx(12 / 18, abs=0.1)
+    assert float(found.told["known_share"]) == pytest.approx(12 / 18, abs=0.1)
 
 
 def test_a_closed_gate_is_unknown_where_the_original_has_nan():
@@ -84,7 +84,7 @@ def test_a_closed_gate_is_unknown_where_the_original_has_nan():
     noisy = rows[labels] + 0.6 * torch.randn(12, 6, generator=generator, dtype=torch.float64)
     query = torch.cat([rows[torch.arange(11) % 2], rows[4:5]])
     found = solve("osls", Tasks.from_arrays(noisy[None], labels[None], query[None]), gate="step", scale=None)
-    assert float(found.learned["known_share"]) == 1
+    assert float(found.told["known_share"]) == 1
     assert found.unknown[0].tolist() == [0.0] * 11 + [1.0]
     assert torch.isfinite(found.probabilities).all()
 
@@ -132,4 +132,4 @@ def test_answers_are_those_of_the_recorded_run(data_folder, dataset, name):
     with np.load(path) as file:
         expected = torch.from_numpy(file[f"probs_{name}"][:3])
         torch.testing.assert_close(outcomes[~failed.rows], expected[~failed.rows], atol=2e-5, rtol=0)
-        np.testing.assert_allclose(found.learned["known_share"], file[f"rho_t_{name}"][:3], atol=1e-5)
+        np.testing.assert_allclose(found.told["known_share"], file[f"rho_t_{name}"][:3], atol=1e-5)

@@ -407,7 +407,7 @@ def test_a_leap_of_the_expected_errors_is_explained(tmp_path):
             classes, found = super().__call__({})
             mixed = (1 - 0.3 * len(known)) * found.probabilities + 0.3 * len(known) / len(classes)
             return classes, found.changed(
-                probabilities=mixed, learned={"temperature": torch.tensor([1.0 + len(known)])}
+                probabilities=mixed, told={"temperature": torch.tensor([1.0 + len(known)])}
             )
 
     session = Session(data, Journal(tmp_path / JOURNAL, data.items_hash), Doubtful(data))
@@ -592,7 +592,7 @@ def test_the_text_of_an_item_is_shown_once(open_session):
 
 def test_the_page_says_that_items_differ_from_the_examples_until_a_few_are_reviewed(session):
     assert session.progress()["differs"] == ""
-    session.learned = {"shift": 1.84, "shift_probability": 0.97}
+    session.told = {"shift": 1.84, "shift_probability": 0.97}
     said = session.progress()["differs"]
     assert said.startswith("The items differ from the examples by 1.8 times the spread of a class")
     assert session.changes(0)["progress"]["differs"] == said

@@ -152,9 +152,9 @@ def _support(summary: labelling.Summary) -> str:
     """How often a list like this one is wrong, as far as that was measured."""
     if summary.one_example:
         return " (one example per class cannot tell which classes are here; two would)"
-    rehearsed = summary.learned.get("rehearsed_n_listed", 0.0)
+    rehearsed = summary.told.get("rehearsed_n_listed", 0.0)
     if rehearsed:
-        absent = summary.learned["rehearsed_n_absent"]
+        absent = summary.told["rehearsed_n_absent"]
         return f" (when your examples were rehearsed, {absent:.0f} of {rehearsed:.0f} were absent)"
     return ""
 
@@ -164,7 +164,7 @@ def _unknown(summary: labelling.Summary) -> str:
     expected = summary.unknown_expected
     sd = summary.unknown_sd
     hint = ""
-    if "temperature" in summary.learned:
+    if "temperature" in summary.told:
         hint = "Scores alone find few unknown items: sort by column 'unknown'. "
     if not summary.n_unknown and expected < 0.5:
         return f"{hint}No unknown items."
@@ -240,7 +240,7 @@ def _suspects(suspects: Sequence[labelling.SuspectExample]) -> str:
 def _learned(found: labelling.Summary, at_least: float | None) -> list[str]:
     """Sentences about what the batch and labelled items taught, and answers of other ranks."""
     lines = []
-    temperature = found.learned.get("temperature")
+    temperature = found.told.get("temperature")
     if temperature is not None:
         number = found.n_labelled
         if number:
@@ -250,15 +250,15 @@ def _learned(found: labelling.Summary, at_least: float | None) -> list[str]:
         lines.append(f"{_sharpness(temperature)}; {helped}.")
     if found.suspects:
         lines.append(_suspects(found.suspects))
-    shifted = remark_on_shift(found.learned)
+    shifted = remark_on_shift(found.told)
     if shifted is not None:
         lines.append(shifted)
-    if found.learned.get("contrast", 1.0) < _AS_IT_IS:
+    if found.told.get("contrast", 1.0) < _AS_IT_IS:
         lines.append(
-            f"The items tell classes apart {found.learned['contrast']:.1f} times as well as the "
+            f"The items tell classes apart {found.told['contrast']:.1f} times as well as the "
             "examples do; the probabilities are lower by that."
         )
-    lines += _rehearsed(found.learned)
+    lines += _rehearsed(found.told)
     if at_least is not None:
         levels = dict(found.levels)
         without = levels.pop("", 0)
@@ -273,16 +273,14 @@ def _learned(found: labelling.Summary, at_least: float | None) -> list[str]:
     return lines
 
 
-def _rehearsed(learned: Mapping[str, float]) -> list[str]:
+def _rehearsed(told: Mapping[str, float]) -> list[str]:
     """A sentence about examples that were held out and labelled, where some were."""
-    number = learned.get("rehearsed_n_items", 0.0)
+    number = told.get("rehearsed_n_items", 0.0)
     if not number:
         return []
-    line = (
-        f"Rehearsed on {number:.0f} of your examples: {learned['rehearsed_right']:.0%} were right"
-    )
-    if learned["rehearsed_n_sure"] >= _ENOUGH:
-        line += f", and {learned['rehearsed_sure_right']:.0%} of the labels above 0.9"
-    if learned["rehearsed_power"] < _AS_IT_IS:
+    line = f"Rehearsed on {number:.0f} of your examples: {told['rehearsed_right']:.0%} were right"
+    if told["rehearsed_n_sure"] >= _ENOUGH:
+        line += f", and {told['rehearsed_sure_right']:.0%} of the labels above 0.9"
+    if told["rehearsed_power"] < _AS_IT_IS:
         line += "; probabilities were lowered, because they claimed more"
     return [f"{line}."]

@@ -9,8 +9,8 @@ among K,
 
     p_k = surest_k + N/K (independent_k − surest_k).
 
-Bursts and near-copies of items are no new evidence. Of copies one counts in what follows: where each
-item has D of them, itself included, a class has m_k = M_k/D of its M_k queries.
+Bursts and near-copies of items are no new evidence. Of copies one counts in what follows: where
+each item has D of them, itself included, a class has m_k = M_k/D of its M_k queries.
 
 What is left are fragments: a class with many queries loses a few of them to a neighbour that does
 not occur. They are small beside the class that lost them. So a group that is small beside the
@@ -105,9 +105,7 @@ def tally(part: Answered) -> Tally:
 
 
 def effective_number(masses: Tensor) -> Tensor:
-    """[t] e to the entropy of the masses [t, k].
-
-    It is the number of equally large classes that is as diverse.
+    """[t] how many equally large classes are as diverse as classes with the masses [t, k].
 
     With π_k = m_k / Σ_j m_j it is N = exp(−Σ_k π_k ln π_k). N is 1 where one class has all queries
     and K where all have as many.
@@ -142,11 +140,10 @@ def _is_doubtful(presence: Tensor) -> Tensor:
 
 
 def _by_scores(by_batch: Tensor, doubt: Tensor) -> Tensor:
-    """[t, k] the presence of classes that a classifier names.
+    """[t, k] presence: that by the scores of a classifier, and elsewhere that by the batch [t, k].
 
-    The others have that by the batch [t, k].
-
-    Where there is a classifier, some class occurs: n_present is at least 1.
+    ``doubt`` [t, k] as in ``Tally``. Where there is a classifier, some class occurs: n_present is
+    at least 1.
     """
     named = doubt < torch.inf
     presence = torch.where(named, torch.sigmoid(doubt), by_batch)
@@ -157,10 +154,7 @@ def _by_scores(by_batch: Tensor, doubt: Tensor) -> Tensor:
 
 
 def conditional_sizes(independent: Tensor, masses: Tensor, copies: Tensor) -> Tensor:
-    """[t, k] the expected number of queries of each class if it occurs, copies left out.
-
-    At least 1.
-    """
+    """[t, k] the expected number of queries of each class if it occurs, at least 1, without copies."""
     masses = masses.double()
     sizes = masses / independent.double().clamp_min(_CERTAIN)
     sizes = torch.minimum(sizes, masses.sum(-1, keepdim=True))
@@ -229,7 +223,7 @@ def expected_number(presence: Tensor, masses: Tensor, n_query: int) -> Tensor:
     return torch.maximum(presence.sum(-1), of_query.to(presence))
 
 
-def number_of(presence: Tensor, independent: Tensor, found: Tally, copies: Tensor) -> Tensor:
+def ends_of_number(presence: Tensor, independent: Tensor, found: Tally, copies: Tensor) -> Tensor:
     """[t, 2] between which values the number of classes that occur is with a probability of 95 %.
 
     Classes share errors, the more items they have: those that are in doubt may all occur, or none
@@ -260,12 +254,12 @@ def number_of(presence: Tensor, independent: Tensor, found: Tally, copies: Tenso
     return torch.stack([least, most], -1)
 
 
-def interval_of(ends: Tensor, most: Tensor) -> Tensor:
+def whole_interval(ends: Tensor, most: Tensor) -> Tensor:
     """[t, 2] the whole numbers between ``ends`` [t, 2], from 1 to ``most`` [t].
 
     They are rounded outwards, where 0.1 of a class counts as nothing.
 
-    >>> interval_of(torch.tensor([[2.96, 4.3], [0.2, 12.0]]), torch.tensor([9, 9])).tolist()
+    >>> whole_interval(torch.tensor([[2.96, 4.3], [0.2, 12.0]]), torch.tensor([9, 9])).tolist()
     [[3, 5], [1, 9]]
     """
     lower = (ends[:, 0] + _NOTHING).floor()
@@ -277,12 +271,10 @@ def interval_of(ends: Tensor, most: Tensor) -> Tensor:
 def unseen(independent: Tensor, presence: Tensor, sizes: Tensor) -> Tensor:
     """[t] how many further classes are expected if sampling goes on.
 
-    It is Chao's estimate, with uncertain counts.
-
-    It is f₁(f₁ − 1) / (2 (f₂ + 1)) and at most what is left of all classes, where f₁ and f₂ are the
-    numbers of classes with one and with two queries: f_n = Σ_k w_k max(0, 1 − |m_k − n|) with the
-    sizes m_k. Fragments count less: w_k = √(independent_k p_k). It is right where classes are
-    equally frequent, and a lower bound where they are not.
+    Chao's estimate, with uncertain counts, is f₁(f₁ − 1) / (2 (f₂ + 1)) and at most what is left of
+    all classes, where f₁ and f₂ are the numbers of classes with one and with two queries: f_n = Σ_k
+    w_k max(0, 1 − |m_k − n|) with the sizes m_k. Fragments count less: w_k = √(independent_k p_k).
+    It is right where classes are equally frequent, and a lower bound where they are not.
     """
     counted = (independent * presence).sqrt()
 

@@ -1,7 +1,8 @@
-"""Rehearsal: examples that are held out in batches, so that their labels can be compared with what a method says.
+"""Rehearsal: examples are held out in batches, to compare their labels with what a method says.
 
-A rehearsed batch takes items of a few classes out of the examples and leaves the others as the support. All batches of
-a rehearsal have the same shape, so that one call of a solver labels all of them.
+A rehearsed batch takes items of a few classes out of the examples and leaves the others as the
+support. All batches of a rehearsal have the same shape, so that one call of a solver labels all of
+them.
 """
 
 from __future__ import annotations
@@ -97,7 +98,7 @@ def can_be_held_out(labels: Tensor, *, n_held: int, n_kept: int | None = None) -
 
 
 def places_in_class(labels: Tensor, order: Tensor) -> Tensor:
-    """The place [n] of each example within its class, from 0, where examples are sorted by ``order`` [n].
+    """[n] the place of each example within its class, from 0, if examples are sorted by ``order``.
 
     >>> places_in_class(torch.tensor([0, 1, 0, 1]), torch.tensor([0.9, 0.1, 0.2, 0.3])).tolist()
     [1, 0, 0, 1]
@@ -123,8 +124,9 @@ def rehearse(
 ) -> Rehearsal:
     """Draw batches of held-out examples.
 
-    Each batch has ``n_present`` different classes with ``n_held`` items each. Classes that have been drawn least often
-    come first, and so do examples of a class, in a random order: over the batches all are held out about equally often.
+    Each batch has ``n_present`` different classes with ``n_held`` items each. Classes that have been
+    drawn least often come first, and so do examples of a class, in a random order: over the batches
+    all are held out about equally often.
 
     Parameters
     ----------
@@ -137,8 +139,9 @@ def rehearse(
     n_held : int, default=1
         How many items each of them has.
     n_kept : int, optional
-        How many examples of every class stay at most, also of classes that do not occur: the support of somebody who
-        had so few. Only classes with ``n_held + n_kept`` examples can then occur. None: all others stay.
+        How many examples of every class stay at most, also of classes that do not occur: the
+        support of somebody who had so few. Only classes with ``n_held + n_kept`` examples can then
+        occur. None: all others stay.
     seed : int, default=0
         The same seed draws the same batches on every device.
 
@@ -168,7 +171,7 @@ def rehearse(
         kept_of_class = counts - held_of_class if n_kept is None else counts.clamp_max(n_kept)
         place = places_in_class(labels, row_uses + _random(seed, _EXAMPLES, batch, len(labels)))
         held[batch] = place < held_of_class[labels]
-        # the other end, so that none is in both
+        # From the other end, so that none is held out and kept.
         kept[batch] = place >= (counts - kept_of_class)[labels]
         row_uses += held[batch]
     query_rows = held.nonzero()[:, 1].view(n_batches, -1)
@@ -190,7 +193,7 @@ def _random(seed: int, stream: int, batch: int, size: int) -> Tensor:
 def _refuse(
     eligible: Tensor, *, n_batches: int, n_present: int, n_held: int, n_kept: int | None
 ) -> None:
-    """What cannot be drawn."""
+    """Refuse batches that cannot be drawn from the ``eligible`` classes [k]."""
     given = {"n_batches": n_batches, "n_present": n_present, "n_held": n_held, "n_kept": n_kept}
     for name, value in given.items():
         if value is not None and value < 1:

@@ -79,8 +79,8 @@ class Solution:
         answer that a query is unknown.
     unknown_medoids : Tensor of shape [t, g], optional
         The query in the middle of each of these groups; -1 where a task has fewer.
-    learned : mapping of str to Tensor of shape [t], optional
-        What the method learned about the tasks, such as its precision or temperature.
+    told : mapping of str to Tensor of shape [t], optional
+        What the method tells about the tasks beside its answers, such as its precision or temperature.
     labels : Tensor of shape [t, q], optional
         The labels, where they are not always the classes of the highest probability.
     tallied : Tally, optional
@@ -142,7 +142,7 @@ class Solution:
         unknown: Tensor | None = None,
         unknown_groups: Tensor | None = None,
         unknown_medoids: Tensor | None = None,
-        learned: Mapping[str, Tensor] | None = None,
+        told: Mapping[str, Tensor] | None = None,
         memory: Any = None,
         labels: Tensor | None = None,
         tallied: Tally | None = None,
@@ -160,7 +160,7 @@ class Solution:
         self.memory = memory
         self.unknown_medoids = unknown_medoids
         self.objective_parts = objective_parts or None
-        self.learned = learned or {}
+        self.told = told or {}
         self.objective = objective
         if objective_parts:
             self.objective = torch.stack([*objective_parts.values()]).sum(0)
@@ -210,7 +210,7 @@ class Solution:
         }
         kept |= {
             name: getattr(self, name)
-            for name in ("probabilities", "n_iter", "converged", "objective", "learned")
+            for name in ("probabilities", "n_iter", "converged", "objective", "told")
         }
         kept |= {
             name: getattr(self, name)
@@ -416,14 +416,14 @@ class Solution:
     def n_present_interval(self) -> Tensor:
         """[t, 2] between which numbers it is with a probability of 95 %.
 
-        See ``manyway.core.presence.number_of``.
+        See ``manyway.core.presence.ends_of_number``.
         """
         most = self.tallied.masses.sum(-1).clamp_max(self.presence.shape[-1]).round().long()
-        return occurring.interval_of(self._ends, most.clamp_min(1))
+        return occurring.whole_interval(self._ends, most.clamp_min(1))
 
     @cached_property
     def _ends(self) -> Tensor:
-        return occurring.number_of(
+        return occurring.ends_of_number(
             self.presence, self.independent_presence, self.tallied, self.copies
         )
 

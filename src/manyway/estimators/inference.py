@@ -164,24 +164,24 @@ class Inference:
 
         None where the method does not look for it.
         """
-        learned = self.solution.learned
-        if "shift" not in learned:
+        told = self.solution.told
+        if "shift" not in told:
             return None
         moved_by = self.solution.moved_by
         return FoundShift(
-            size=float(learned["shift"][0]),
-            probability=float(learned["shift_probability"][0]),
+            size=float(told["shift"][0]),
+            probability=float(told["shift_probability"][0]),
             moved=moved_by is not None and bool((moved_by[0] != 0).any()),
-            contrast=float(learned.get("contrast", torch.ones(1))[0]),
+            contrast=float(told.get("contrast", torch.ones(1))[0]),
         )
 
     @property
     def rehearsed_(self) -> RehearsedClaims | None:
         """How right claims were on held-out examples; None where none were held out."""
-        learned = self.solution.learned
-        if "rehearsed_power" not in learned:
+        told = self.solution.told
+        if "rehearsed_power" not in told:
             return None
-        seen = {name: learned[f"rehearsed_{name}"][0].item() for name in RehearsedClaims._fields}
+        seen = {name: told[f"rehearsed_{name}"][0].item() for name in RehearsedClaims._fields}
         return RehearsedClaims(
             n_items=int(seen["n_items"]),
             right=seen["right"],

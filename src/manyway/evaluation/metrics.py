@@ -392,7 +392,7 @@ def _choice(solution: Solution, tasks: Tasks) -> Tensor:
     """
     none = solution.probabilities.new_full((1,), float("nan"))
     power, shortening, shrinkage = (
-        solution.learned.get(name, none).expand(tasks.n_tasks)
+        solution.told.get(name, none).expand(tasks.n_tasks)
         for name in ("power", "shortening", "shrinkage")
     )
     metric = (shrinkage < 1).double().where(~shrinkage.isnan(), float("nan"))

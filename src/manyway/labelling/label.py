@@ -128,8 +128,8 @@ class Summary:
         The table that was written.
     levels : mapping of str to int
         The number of items that were answered at each level of a taxonomy; those without an answer have the level ''.
-    learned : mapping of str to float
-        What the method learned, such as the temperature of scores.
+    told : mapping of str to float
+        What the method tells about the batch, such as the temperature of scores.
     n_labelled : int
         The number of scores with a known label.
     one_example : bool
@@ -156,7 +156,7 @@ class Summary:
     skipped: int = 0
     output: Path | None = None
     levels: Mapping[str, int] = field(default_factory=dict)
-    learned: Mapping[str, float] = field(default_factory=dict)
+    told: Mapping[str, float] = field(default_factory=dict)
     n_labelled: int = 0
     one_example: bool = False
     suspects: tuple[SuspectExample, ...] = ()
@@ -248,7 +248,7 @@ def solve_groups(
         make_presence=(lambda: 1 - (1 - torch.stack(there)).prod(0)) if parts[0].estimates_presence else None,
         make_copies=lambda: torch.stack([part.copies for part in parts]).mean(0),
         tallied=reduce(Tally.plus, (part.tallied for part in parts)),
-        learned={name: torch.stack([part.learned[name] for part in parts]).mean(0) for name in parts[0].learned},
+        told={name: torch.stack([part.told[name] for part in parts]).mean(0) for name in parts[0].told},
         doubts=parts[0].doubts,
     )
 
@@ -497,7 +497,7 @@ class _Counts:
             unknown_expected=expected.number,
             unknown_sd=expected.sd,
             unknown_next=expected.next,
-            learned={name: float(value[0]) for name, value in solution.learned.items()},
+            told={name: float(value[0]) for name, value in solution.told.items()},
             n_labelled=batch.n_labelled,
             one_example=_has_one_example(batch.tasks),
             suspects=_suspects(batch, solution.doubts),

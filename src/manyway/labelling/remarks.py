@@ -7,13 +7,13 @@ from collections.abc import Mapping
 _MORE_LIKELY = 0.5  # a shift that is more likely than not is said
 
 
-def remark_on_shift(learned: Mapping[str, float]) -> str | None:
+def remark_on_shift(told: Mapping[str, float]) -> str | None:
     """A sentence about items that differ from the examples, all alike; None where they do not.
 
     Parameters
     ----------
-    learned : mapping of str to float
-        What the method learned about the batch.
+    told : mapping of str to float
+        What the method tells about the batch.
 
     Returns
     -------
@@ -24,9 +24,9 @@ def remark_on_shift(learned: Mapping[str, float]) -> str | None:
     >>> remark_on_shift({"shift": 1.84, "shift_probability": 0.97}).split(";")[0]
     'The items differ from the examples by 1.8 times the spread of a class'
     """
-    if learned.get("shift_probability", 0.0) <= _MORE_LIKELY:
+    if told.get("shift_probability", 0.0) <= _MORE_LIKELY:
         return None
     return (
-        f"The items differ from the examples by {learned['shift']:.1f} times the spread of a "
+        f"The items differ from the examples by {told['shift']:.1f} times the spread of a "
         "class; the labels assume that all differ alike; confirm a few in the review."
     )

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from manyway.core import Solution, Tasks, dot_scores, one_hot, prototypes, unit
-from manyway.methods.calibration.scaling import transform
+from manyway.methods.calibration.transforms import transform
 
 
 def bd_cspn(

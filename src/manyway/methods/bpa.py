@@ -5,7 +5,7 @@ from dataclasses import replace
 import torch
 
 from manyway.core import Solution, Tasks, balanced_affinities, dot_scores, prototypes
-from manyway.methods.calibration.scaling import transform
+from manyway.methods.calibration.transforms import transform
 
 
 def bpa(

@@ -9,7 +9,7 @@ from torch.nn.functional import logsigmoid
 
 from manyway.core import Solution, Tasks, class_sums, unit
 from manyway.errors import InputError
-from manyway.methods.calibration.scaling import transform
+from manyway.methods.calibration.transforms import transform
 from manyway.methods.gradient.information import Adam
 
 

@@ -9,8 +9,13 @@ import torch
 from torch import Tensor
 
 from manyway.core import Solution, Tasks, class_directions, dot_scores
-from manyway.methods.calibration import Constants, LeftOut, scaled, transform
-from manyway.methods.calibration.calibration import calibrate as calibrate_distances
+from manyway.methods.calibration import (
+    Constants,
+    LeftOut,
+    calibrate_distances,
+    scaled,
+    transform,
+)
 
 # each check is a synchronisation on a GPU, and several short operations elsewhere
 _ITERATIONS_BETWEEN_CHECKS = 10

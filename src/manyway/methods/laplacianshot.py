@@ -11,7 +11,7 @@ from manyway.core import (
     prototypes,
     squared_distances,
 )
-from manyway.methods.calibration.scaling import transform
+from manyway.methods.calibration.transforms import transform
 
 
 def laplacianshot(

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from manyway.core import Recorder, Solution, Tasks, class_directions, cross_products
 from manyway.errors import InputError
-from manyway.methods.calibration.scaling import transform
+from manyway.methods.calibration.transforms import transform
 
 # the weight of the queries where they are far from equal proportions and the source is not
 _MOST = 0.9
@@ -63,7 +63,7 @@ def mapls(
     Returns
     -------
     Solution
-        ``learned`` has ``data_weight``. ``converged`` is False: there is no stopping rule.
+        ``told`` has ``data_weight``. ``converged`` is False: there is no stopping rule.
 
     Notes
     -----
@@ -116,7 +116,7 @@ def mapls(
         converged=False,
         make_prototypes=classified.make_prototypes,
         objective_parts=recorder.parts,
-        learned={"data_weight": weights.squeeze(-1)},
+        told={"data_weight": weights.squeeze(-1)},
     )
 
 

@@ -6,7 +6,7 @@ Outliers hardly enter these.
 import torch
 
 from manyway.core import Solution, Tasks, class_sums, cross_products, unit
-from manyway.methods.calibration.scaling import transform
+from manyway.methods.calibration.transforms import transform
 
 
 def oslo(

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from manyway.core import Recorder, Solution, Tasks, class_sums, cross_products, unit
-from manyway.methods.calibration.scaling import transform
+from manyway.methods.calibration.transforms import transform
 
 _MOST_CLASSES = 100  # up to which the gate is a step
 # of the cosines that the gate reads: the logistic regression is for numbers of this size
@@ -71,7 +71,7 @@ def osls(
     -------
     Solution
         ``unknown`` is the last component of g. ``probabilities`` are those of the classes, if the
-        query is of one of them; each row sums to 1. ``learned`` has ``known_share``, the corrected
+        query is of one of them; each row sums to 1. ``told`` has ``known_share``, the corrected
         ρ. ``converged`` is False: there is no stopping rule.
 
     Notes
@@ -125,7 +125,7 @@ def osls(
         make_prototypes=lambda: vectors,
         objective_parts=recorder.parts,
         unknown=mixture.unknown(proportions, known),
-        learned={"known_share": known.squeeze(-1)},
+        told={"known_share": known.squeeze(-1)},
     )
 
 

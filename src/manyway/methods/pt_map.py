@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from manyway.core import Recorder, Solution, Tasks, class_sums, prototypes, sinkhorn
-from manyway.methods.calibration.scaling import transform
+from manyway.methods.calibration.transforms import transform
 
 
 def pt_map(

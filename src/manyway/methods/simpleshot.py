@@ -1,7 +1,7 @@
 """SimpleShot: nearest class mean (Wang et al., 2019)."""
 
 from manyway.core import JOINT, Solution, Tasks, dot_scores, prototypes
-from manyway.methods.calibration.scaling import QUERY_DEPENDENT, Prepared, transform
+from manyway.methods.calibration.transforms import QUERY_DEPENDENT, Prepared, transform
 
 
 def simpleshot(

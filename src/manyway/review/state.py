@@ -26,7 +26,7 @@ _JUMP = 0.1  # a change of the expected errors by more than this part is explain
 _A_FEW = 3  # answers
 _FEWEST = 1.0  # errors: smaller changes are not worth a sentence
 _SURER = 0.02  # a change of a probability that counts
-_LEARNED = 0.02  # a change of how sure a classifier is that counts, as a part
+_NOTABLE = 0.02  # a change of how sure a classifier is that counts, as a part
 
 
 class Said(NamedTuple):
@@ -168,7 +168,7 @@ class State:
         self.was = [-1] * n_items  # the class that was suggested before the last change
         self.order: tuple[int, ...] = ()  # items, the most useful answer first
         self.presence: list[tuple[int, float]] = []  # classes with the probability that they occur
-        self.learned: dict[str, float] = {}  # what the method has learned about the scores
+        self.told: dict[str, float] = {}  # what the method tells about the batch
         self.explained = ""  # why other errors are expected than before
         # What can be taken back, and what was.
         self.done: list[Done] = []
@@ -269,7 +269,7 @@ class State:
         n_answers = len(self.answers) - self.answers.count(OPEN)
         if n_answers >= _A_FEW:
             return ""
-        return remark_on_shift(self.learned) or ""
+        return remark_on_shift(self.told) or ""
 
     # --- the random check
 
@@ -350,9 +350,9 @@ class State:
             moves.less_sure += now.probability < before.probability - _SURER
             if self.page_row(row) != old:
                 self.changed[row] = self.version
-        learned = {name: float(value[0]) for name, value in found.learned.items()}
-        self.explained = self._explain(errors, learned, moves)
-        self.learned = learned
+        told = {name: float(value[0]) for name, value in found.told.items()}
+        self.explained = self._explain(errors, told, moves)
+        self.told = told
 
     def take_order(self, scores: Tensor) -> None:
         """Take how useful an answer for each item is; negative for items that have one."""
@@ -389,7 +389,7 @@ class State:
             self.n_groups += 1
         return [numbers.get(group, -1) for group in groups]
 
-    def _explain(self, before: float, learned: Mapping[str, float], moves: _Moves) -> str:
+    def _explain(self, before: float, told: Mapping[str, float], moves: _Moves) -> str:
         """Why many more or fewer errors are expected than before.
 
         Nothing where the change is small.
@@ -398,9 +398,9 @@ class State:
         if abs(now - before) <= max(_JUMP * before, _FEWEST):
             return ""
         why = moves.sentence()
-        was = self.learned.get("temperature")
-        if was is not None and abs(learned["temperature"] / was - 1) > _LEARNED:
-            often = "more" if learned["temperature"] > was else "less"
+        was = self.told.get("temperature")
+        if was is not None and abs(told["temperature"] / was - 1) > _NOTABLE:
+            often = "more" if told["temperature"] > was else "less"
             why = (
                 f"the answers say that the classifier is wrong {often} often than it seemed; {why}"
             )

@@ -10,10 +10,10 @@ import torch
 from problems import make_tasks
 
 from manyway import Tasks, solve
-from manyway.methods.calibration.calibration import calibrate, gaussian_precision
+from manyway.methods.calibration.calibration import calibrate_distances, gaussian_precision
 from manyway.methods.calibration.constants import Constants
 from manyway.methods.evidence.schedule import Parameters
-from manyway.methods.evidence.solver import learn_before
+from manyway.methods.evidence.calibrate import learn
 
 
 def table(n_examples: int, n_features: int = 6) -> Tasks:
@@ -40,14 +40,14 @@ def test_classes_whose_examples_are_all_copies_are_labelled_by_the_nearest(dtype
 
 
 def test_few_left_out_examples_make_answers_less_sure_and_many_do_not():
-    powers = [float(learn_before(table(n), Parameters()).calibration.power[0]) for n in (2, 5, 10, 50)]
+    powers = [float(learn(table(n), Parameters()).calibration.power[0]) for n in (2, 5, 10, 50)]
     # An example that looks mislabelled counts a little less.
     assert powers == pytest.approx([4 / 29, 1 / 2, 4 / 5, 100 / 101], rel=0.01)
 
 
 def test_many_examples_of_one_class_do_not_make_answers_about_the_other_sure():
     support, labels = torch.randn(1, 51, 6, generator=torch.Generator().manual_seed(2)), (torch.arange(51) > 0).long()
-    found = learn_before(Tasks.from_arrays(support, labels[None], support), Parameters()).calibration.power
+    found = learn(Tasks.from_arrays(support, labels[None], support), Parameters()).calibration.power
     assert found.tolist() == pytest.approx([1 / (1 + (10 / 2 * (1 + 1 / 50) / 2) ** 2)])
 
 
@@ -62,8 +62,8 @@ def test_classes_of_one_example_beside_large_ones_take_no_more_queries_than_they
 
 def test_a_precision_of_the_user_is_obeyed_as_it_is():
     tasks = table(2)
-    assert learn_before(tasks, Parameters(precision=3.0)).precision.tolist() == pytest.approx([3.0])
-    learned = float(learn_before(tasks, Parameters()).precision[0])
+    assert learn(tasks, Parameters(precision=3.0)).precision.tolist() == pytest.approx([3.0])
+    learned = float(learn(tasks, Parameters()).precision[0])
     sure, unsure = (solve("evidence", tasks, precision=one).probabilities.amax(-1).mean() for one in (learned, None))
     assert sure > unsure
 
@@ -97,20 +97,20 @@ def test_categories_that_one_example_has_teach_nothing():
     labels = torch.arange(10).repeat_interleave(5)
     kinds = torch.randint(0, 25, (1, 50), generator=generator)  # in no relation to the classes
     rows = torch.cat([torch.nn.functional.one_hot(kinds, 25), torch.randn(1, 50, 3, generator=generator)], -1)
-    losses = learn_before(Tasks.from_arrays(rows, labels[None], rows), Parameters()).calibration.losses
+    losses = learn(Tasks.from_arrays(rows, labels[None], rows), Parameters()).calibration.losses
     assert losses.mean() > 0.8 * torch.tensor(10.0).log()
 
 
 @pytest.mark.parametrize("n_features", [1, 6, 64, 65, 600])
 def test_the_number_of_features_does_not_make_answers_surer(n_features):
-    assert learn_before(table(2, n_features), Parameters()).calibration.power.tolist() == pytest.approx([4 / 29])
+    assert learn(table(2, n_features), Parameters()).calibration.power.tolist() == pytest.approx([4 / 29])
 
 
 @pytest.mark.parametrize("shots", [2, 8])
 def test_prototypes_are_shrunk_where_class_means_differ_no_more_than_by_chance(shots):
     for spread, low, high in ((3.0, 0.9, 1.0), (0.0, 0.0, 0.6)):
         tasks = make_tasks(6, n_classes=20, n_features=12, shots=shots, spread=spread)
-        plain = calibrate(tasks, Constants())
+        plain = calibrate_distances(tasks, Constants())
         factors = plain.shrunk(Constants()).offsets.norm(dim=-1) / plain.offsets.norm(dim=-1)
         torch.testing.assert_close(factors, factors[:, :1].expand_as(factors))
         assert (low <= factors).all()
@@ -120,7 +120,7 @@ def test_prototypes_are_shrunk_where_class_means_differ_no_more_than_by_chance(s
 def test_a_prototype_of_fewer_examples_is_shrunk_more():
     """What is expected of a class is r = ρ/(ρ + 1/n), for one ρ of all classes: r/(1 − r) = ρ n."""
     tasks = make_tasks(3, n_classes=12, n_features=8, shots=None)
-    plain = calibrate(tasks, Constants())
+    plain = calibrate_distances(tasks, Constants())
     shrunk = plain.shrunk(Constants())
     factors = shrunk.offsets.norm(dim=-1) / plain.offsets.norm(dim=-1)
     expected = factors * shrunk.reach.unsqueeze(-1)
@@ -131,7 +131,7 @@ def test_a_prototype_of_fewer_examples_is_shrunk_more():
 
 def test_what_all_prototypes_are_shortened_by_counts_half():
     tasks = make_tasks(3, n_classes=12, n_features=8, shots=3)
-    shrunk = calibrate(tasks, Constants()).shrunk(Constants())
+    shrunk = calibrate_distances(tasks, Constants()).shrunk(Constants())
     torch.testing.assert_close(shrunk.trust.amax(-1), shrunk.reach)
     assert (shrunk.reach < 1).all()
     assert (shrunk.unshrunk().reach == 1).all()
@@ -142,7 +142,7 @@ def test_one_example_per_class_gives_the_precision_by_the_distances_between_clas
     constants = Constants()
     middle = tasks.support.mean(1, keepdim=True)
     variance = (tasks.support - middle).square().sum(-1).quantile(0.5, dim=-1)
-    torch.testing.assert_close(calibrate(tasks, constants).precision, constants.one_shot_precision / variance)
+    torch.testing.assert_close(calibrate_distances(tasks, constants).precision, constants.one_shot_precision / variance)
 
 
 def test_the_usual_precision_is_at_most_that_of_as_many_normal_columns():
@@ -150,6 +150,6 @@ def test_the_usual_precision_is_at_most_that_of_as_many_normal_columns():
     tasks = make_tasks(2, n_classes=6, n_features=1, shots=5, spread=0.3)
     centred = tasks.support - tasks.support.mean(1, keepdim=True)
     constants = Constants(one_shot_precision=1e9)
-    plain = calibrate(tasks, constants, metric=False)
-    limit = gaussian_precision(centred, plain.scatter, plain.counts)
+    plain = calibrate_distances(tasks, constants, metric=False)
+    limit = gaussian_precision(centred.square().mean(1), centred.shape[1], plain.scatter, plain.counts)
     assert (plain.precision < 20 * limit).all()

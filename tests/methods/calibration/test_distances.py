@@ -6,7 +6,13 @@ import pytest
 import torch
 from torch import Tensor
 
-from manyway.methods.calibration.distances import Offsets, distances_between, distances_to, squared_distances
+from manyway.methods.calibration.distances import (
+    Offsets,
+    distances_around_zero,
+    distances_between,
+    distances_to,
+    squared_distances,
+)
 
 
 def normal(*shape: int, seed: int = 0) -> Tensor:
@@ -32,6 +38,17 @@ def test_one_set_of_prototypes_serves_all_tasks():
     rows = normal(1, 2, 6, seed=1)
     found = distances_to(samples, rows, rows.square().sum(-1))
     torch.testing.assert_close(found, squared_distances(samples, rows.expand(3, -1, -1)))
+    torch.testing.assert_close(distances_to(samples, rows, rows.square().sum(-1), at_once=True), found)
+
+
+@pytest.mark.parametrize("n_features", [3, 4, 5, 20])
+def test_rows_around_zero_need_no_middle(n_features):
+    samples, prototypes = normal(2, 4, n_features), normal(2, 3, n_features, seed=1)
+    torch.testing.assert_close(distances_around_zero(samples, prototypes), squared_distances(samples, prototypes))
+    lengths = prototypes.square().sum(-1)
+    for at_once in (True, False):
+        found = distances_to(samples, prototypes, lengths, at_once)
+        torch.testing.assert_close(found, squared_distances(samples, prototypes))
 
 
 def test_prototypes_are_taken_relative_to_their_mean():

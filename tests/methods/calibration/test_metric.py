@@ -16,7 +16,7 @@ from benchmarks.agree import Sizes
 from benchmarks.agree import make_tasks as tasks_of_sizes
 from manyway import Tasks, solve
 from manyway.core.transforms import transform
-from manyway.methods.calibration.calibration import calibrate
+from manyway.methods.calibration.calibration import calibrate_distances
 from manyway.methods.calibration.left_out import LeftOut
 from manyway.methods.calibration.metric import (
     Contrasts,
@@ -25,9 +25,12 @@ from manyway.methods.calibration.metric import (
     LeftOutRows,
     Scatter,
     _among,
+    _shrunk,
+    _shrunk_below,
     metrics_of,
     products_among,
     solve_lower,
+    times_lower,
 )
 from manyway.methods.evidence.schedule import Schedule
 
@@ -116,7 +119,7 @@ def test_left_out_samples_are_missing_from_their_prototype_and_from_the_metric(n
     weight = n_features / (freedom * scatter)
     metrics = metrics_of(contrasts_of(tasks), torch.tensor([weight], dtype=torch.float64))
     inner = inner_products(metrics, tasks, gamma)
-    plain = calibrate(tasks, Schedule(), metric=False)
+    plain = calibrate_distances(tasks, Schedule(), metric=False)
     usual = torch.ones(1, dtype=torch.float64)
     left_out = LeftOut.of(tasks.support_labels, plain.counts, plain.scatter, usual)
     taken_out = torch.tensor([(1 - gamma) * weight], dtype=torch.float64)
@@ -167,14 +170,14 @@ def test_directions_in_which_samples_of_a_class_differ_count_less():
         tasks, labels = stretched_task(8, seed=seed)
         for metric in right:
             right[metric] += int((solve("evidence", tasks, scale=None, metric=metric).labels == labels).sum())
-        assert calibrate(tasks, Schedule()).shrinkage < 1
+        assert calibrate_distances(tasks, Schedule()).shrinkage < 1
     assert right[True] > right[False]
 
 
 def test_the_within_class_scatter_of_placed_features_is_that_of_the_features():
     tasks, _ = stretched_task(8)
-    calibration = calibrate(tasks, Schedule())
-    assert calibration.scatter == calibrate(tasks, Schedule(), metric=False).scatter
+    calibration = calibrate_distances(tasks, Schedule())
+    assert calibration.scatter == calibrate_distances(tasks, Schedule(), metric=False).scatter
     placed = calibration.place(tasks.support)
     means = torch.stack([placed[0, tasks.support_labels[0] == k].mean(0) for k in range(N_CLASSES)])
     torch.testing.assert_close(means[None], calibration.offsets)
@@ -182,7 +185,7 @@ def test_the_within_class_scatter_of_placed_features_is_that_of_the_features():
 
 def test_a_metric_is_used_where_left_out_examples_gain_by_it():
     tasks = transform(make_tasks(20, n_classes=6, n_query=5, n_features=65, shots=4, spread=0.5), "rcl2")
-    found, plain = (calibrate(tasks, Schedule(), metric=metric) for metric in (True, False))
+    found, plain = (calibrate_distances(tasks, Schedule(), metric=metric) for metric in (True, False))
     losses, plain_losses = (one.losses.sum(-1) for one in (found, plain))
     used = found.shrinkage < 1
     assert 0 < used.sum() < 20
@@ -216,22 +219,37 @@ class RoundedProducts(TorchDispatchMode):
 def test_products_of_tensor_cores_choose_the_metric_that_exact_ones_do(monkeypatch):
     """Two values of γ differ by less in their cross-entropies than TF32 throughout would change them: 0.9 %."""
     tasks = transform(tasks_of_sizes(Sizes(n_query=125, n_classes=33, shots=5, n_features=512)), "rcl2")
-    exact = calibrate(tasks, Schedule())
+    exact = calibrate_distances(tasks, Schedule())
     room = "manyway.methods.calibration"
     monkeypatch.setattr(f"{room}.metric.solve_lower", partial(solve_lower, panels=True))
     with RoundedProducts() as products:
         monkeypatch.setattr(f"{room}.calibration.tensor_cores", lambda _: products.switched(True))
         monkeypatch.setattr(f"{room}.metric.without_tensor_cores", lambda _: products.switched(False))
-        rounded = calibrate(tasks, Schedule())
+        rounded = calibrate_distances(tasks, Schedule())
     assert not torch.equal(rounded.losses, exact.losses)
     assert torch.equal(rounded.shrinkage, exact.shrinkage)
     torch.testing.assert_close(rounded.losses.sum(-1), exact.losses.sum(-1), rtol=1e-3, atol=0)
 
 
+def test_products_of_tensor_cores_doubt_the_labels_that_exact_ones_do(monkeypatch):
+    tasks = make_tasks(4, n_classes=5, n_query=5, n_features=130, shots=8, spread=1.0).to(dtype=torch.float32)
+    labels = tasks.support_labels.clone()
+    labels[:2, ::13] = (labels[:2, ::13] + 1) % 5
+    tasks = replace(tasks, support_labels=labels)
+    exact = calibrate_distances(tasks, Schedule(), doubt_labels=True)
+    with RoundedProducts() as products:
+        room = "manyway.methods.calibration.calibration"
+        monkeypatch.setattr(f"{room}.tensor_cores", lambda _: products.switched(True))
+        rounded = calibrate_distances(tasks, Schedule(), doubt_labels=True)
+    assert (exact.weights < 1).any()
+    torch.testing.assert_close(rounded.wrong, exact.wrong, rtol=0, atol=1e-3)
+
+
 def test_the_metric_is_the_same_in_both_precisions_where_no_left_out_example_is_in_doubt():
     """The cross-entropies add up to 10⁻⁵ nats: as differences of larger numbers, float32 would round them away."""
     tasks = make_tasks(6, n_classes=8, n_query=5, n_features=65, shots=10, spread=2.0)
-    single, double = (calibrate(tasks.to(dtype=dtype), Schedule()) for dtype in (torch.float32, torch.float64))
+    single = calibrate_distances(tasks.to(dtype=torch.float32), Schedule())
+    double = calibrate_distances(tasks.to(dtype=torch.float64), Schedule())
     assert double.losses.sum(-1).max() < 1e-3
     assert len(double.shrinkage.unique()) > 1
     torch.testing.assert_close(single.shrinkage.double(), double.shrinkage)
@@ -240,9 +258,9 @@ def test_the_metric_is_the_same_in_both_precisions_where_no_left_out_example_is_
 
 def test_some_of_many_examples_choose_the_metric(monkeypatch):
     tasks, _ = stretched_task(8)
-    all_of_them = calibrate(tasks, Schedule())
+    all_of_them = calibrate_distances(tasks, Schedule())
     monkeypatch.setattr("manyway.methods.calibration.calibration._MOST_FOR_METRIC", 10)
-    some = calibrate(tasks, Schedule())
+    some = calibrate_distances(tasks, Schedule())
     assert abs(some.shrinkage.log() - all_of_them.shrinkage.log()) < 1.5  # one step
     torch.testing.assert_close(some.precision, all_of_them.precision, rtol=0.4, atol=0)
     assert some.precision != all_of_them.precision
@@ -252,10 +270,10 @@ def test_some_of_many_examples_choose_the_metric(monkeypatch):
 def test_of_very_many_classes_no_number_is_kept_for_each_pair(n_features, monkeypatch):
     home, (tasks, _) = "manyway.methods.calibration", stretched_task(n_features)
     monkeypatch.setattr(f"{home}.left_out.MOST_SAMPLES", 3)
-    expected, sizes = calibrate(tasks, Schedule()), set()
+    expected, sizes = calibrate_distances(tasks, Schedule()), set()
     monkeypatch.setattr(f"{home}.metric._MANY_CLASSES", 1)
     monkeypatch.setattr(f"{home}.metric._among", lambda *given: sizes.add((found := _among(*given))[0].shape) or found)
-    found = calibrate(tasks, Schedule())
+    found = calibrate_distances(tasks, Schedule())
     assert sizes == {(1, 3, N_CLASSES)}
     torch.testing.assert_close(found.precision, expected.precision)
     torch.testing.assert_close(found.offsets, expected.offsets)
@@ -264,12 +282,13 @@ def test_of_very_many_classes_no_number_is_kept_for_each_pair(n_features, monkey
 @pytest.mark.parametrize("metric", [False, True])
 def test_a_given_precision_is_used_as_it_is(metric):
     tasks, _ = stretched_task(6)
-    torch.testing.assert_close(calibrate(tasks, Schedule(), 7.0, metric).precision, torch.tensor([7.0]).double())
+    found = calibrate_distances(tasks, Schedule(), 7.0, metric).precision
+    torch.testing.assert_close(found, torch.tensor([7.0]).double())
 
 
 def test_one_example_per_class_gives_no_metric():
     tasks = make_tasks(2, n_classes=6, n_query=5, shots=1)
-    assert calibrate(tasks, Schedule()).metric is None
+    assert calibrate_distances(tasks, Schedule()).metric is None
 
 
 def test_products_are_computed_in_panels(monkeypatch):
@@ -286,3 +305,20 @@ def test_a_triangular_system_is_solved_in_panels(monkeypatch):
     right = torch.randn(2, 8, 5, generator=generator, dtype=torch.float64)
     torch.testing.assert_close(root @ solve_lower(root, right, panels=True), right)
     torch.testing.assert_close(solve_lower(root[:1], right, panels=True)[0], solve_lower(root, right)[0])
+
+
+@pytest.mark.parametrize("size", [1, 3, 4, 6, 8])
+def test_products_with_a_triangle_leave_out_its_zeros(size, monkeypatch):
+    monkeypatch.setattr("manyway.methods.calibration.metric._WIDE_PANEL", 3)
+    generator = torch.Generator().manual_seed(0)
+    root = torch.randn(2, size, size, generator=generator, dtype=torch.float64).tril()
+    rows = torch.randn(2, 5, size, generator=generator, dtype=torch.float64)
+    expected = rows @ root.mT
+    torch.testing.assert_close(times_lower(rows, root), expected)
+    torch.testing.assert_close(times_lower(rows[:, ::2], root), expected[:, ::2])
+    torch.testing.assert_close(times_lower(rows, root[:1])[0], expected[0])
+    root[:, :3, 3:] = torch.nan  # is not read
+    torch.testing.assert_close(times_lower(rows, root), expected)
+    factor = torch.tensor([0.5, 2.0], dtype=torch.float64)
+    shrunk = _shrunk_below(root, factor, 2 * factor).tril()
+    torch.testing.assert_close(shrunk, _shrunk(root.tril(), factor, 2 * factor).tril().nan_to_num())

@@ -208,7 +208,7 @@ def test_tasks_with_one_support_have_one_representation():
     for part in fields(found):
         assert len(getattr(found, part.name)) == 1
         assert torch.equal(getattr(found, part.name), getattr(expected, part.name))
-    assert {name: value.shape for name, value in found.learned.items()} == {
+    assert {name: value.shape for name, value in found.told.items()} == {
         "power": (1,), "columns": (1,), "shortening": (1,)
     }  # fmt: skip
 

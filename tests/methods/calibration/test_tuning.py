@@ -7,7 +7,7 @@ import torch
 from problems import make_tasks
 
 from manyway import Tasks, solve
-from manyway.methods.calibration.calibration import calibrate
+from manyway.methods.calibration.calibration import calibrate_distances
 from manyway.methods.calibration.left_out import ranks_of
 from manyway.methods.calibration import tuning
 from manyway.methods.calibration.tuning import _Regression, _Stop, _steepness, _without_themselves, tuned
@@ -61,7 +61,7 @@ def test_class_means_are_the_prototypes_unless_another_likelihood_is_asked_for()
 
 def test_more_steps_lower_the_cross_entropy_of_samples_that_are_left_out(monkeypatch):
     tasks = make_tasks(2, n_classes=4, n_query=5, shots=6, spread=1.5)
-    calibration = calibrate(tasks, Schedule(), metric=False)
+    calibration = calibrate_distances(tasks, Schedule(), metric=False)
     placed, labels = calibration.place(tasks.support), tasks.support_labels
     biases = calibration.squares - calibration.offsets.square().sum(-1)
     # Without itself, a sample is 6/5 times as far from the mean of its class.
@@ -92,7 +92,7 @@ def test_samples_as_if_they_had_no_part_in_the_metric():
     rows = tasks.support.clone()
     rows[..., 0] *= 10
     tasks = Tasks.from_arrays(rows, tasks.support_labels, tasks.query)
-    calibration = calibrate(tasks, Schedule())
+    calibration = calibrate_distances(tasks, Schedule())
     assert calibration.metric is not None
     gamma = calibration.shrinkage[0]
     assert gamma < 1
@@ -147,7 +147,7 @@ def test_few_examples_make_no_large_claims():
 
 
 def regression_of(tasks: Tasks) -> _Regression:
-    calibration = calibrate(tasks, Schedule(), metric=False)
+    calibration = calibrate_distances(tasks, Schedule(), metric=False)
     placed = calibration.place(tasks.support)
     return _Regression.of(calibration, placed, calibration.offsets, tasks.support_labels)
 
@@ -162,7 +162,7 @@ def test_the_samples_of_large_classes_count_less_and_the_only_one_of_a_class_not
 def test_of_many_samples_those_in_most_doubt_are_taken(monkeypatch):
     tasks = make_tasks(1, n_classes=3, n_features=3, shots=20, spread=1.0)
     everything = regression_of(tasks)
-    calibration = calibrate(tasks, Schedule(), metric=False)
+    calibration = calibrate_distances(tasks, Schedule(), metric=False)
     placed = calibration.place(tasks.support)[0]
     doubts = []
     for row, label in zip(placed, tasks.support_labels[0].tolist(), strict=True):
@@ -180,7 +180,7 @@ def test_of_many_samples_those_in_most_doubt_are_taken(monkeypatch):
 
 def test_prototypes_are_those_after_the_number_of_steps_that_left_out_samples_choose():
     tasks, _ = skewed(n_tasks=4, shots=12)
-    calibration = calibrate(tasks, Schedule(), metric=False)
+    calibration = calibrate_distances(tasks, Schedule(), metric=False)
     regression = regression_of(tasks)
     chosen = regression.best_stop()
     path = list(regression.path(regression.all_samples, int(chosen.n_steps.max())))

@@ -9,7 +9,7 @@ import torch
 
 from manyway import Tasks, TaskSpec, sample_tasks, solve
 from manyway.methods.calibration import wrong_labels
-from manyway.methods.calibration.calibration import _moments, calibrate, in_both_metrics
+from manyway.methods.calibration.calibration import _moments, calibrate_distances, in_both_metrics
 from manyway.methods.calibration.constants import Constants
 from manyway.methods.calibration.left_out import left_out_samples
 from manyway.sampling.embedded import load_glyphs
@@ -49,7 +49,7 @@ def letters_mislabelled(rate, shots, k_eff):
 
 
 def doubted(tasks):
-    return calibrate(tasks, Constants(), doubt_labels=True)
+    return calibrate_distances(tasks, Constants(), doubt_labels=True)
 
 
 def test_a_wrong_label_is_found_and_counts_less():
@@ -66,7 +66,7 @@ def test_a_wrong_label_is_found_and_counts_less():
 def test_without_a_suspect_nothing_changes():
     tasks = normal_classes()
     found = doubted(tasks)
-    plain = calibrate(tasks, Constants())
+    plain = calibrate_distances(tasks, Constants())
     assert (found.weights == 1).all()
     assert torch.equal(found.offsets, plain.offsets)
     assert torch.equal(found.precision, plain.precision)
@@ -84,7 +84,7 @@ def test_an_example_of_almost_no_weight_is_as_good_as_absent(n_features):
     samples = left_out_samples(tasks.support_labels, _moments(tasks).counts)
     moments = _moments(tasks, weights)
     weighted = in_both_metrics(tasks, moments, samples, constants=constants, weights=weights).best
-    expected = calibrate(without, constants)
+    expected = calibrate_distances(without, constants)
     assert weighted.shrinkage.tolist() == expected.shrinkage.tolist()
     close = {"rtol": 1e-3, "atol": 1e-3}
     torch.testing.assert_close(weighted.counts, expected.counts, **close)

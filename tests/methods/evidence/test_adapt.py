@@ -16,8 +16,8 @@ def test_a_shift_of_all_queries_costs_hardly_anything(present, scatters):
     tasks, truth = batch(present)
     found = solve("evidence", moved(tasks, scatters))
     assert right(found, truth) > right(solve("evidence", tasks), truth) - 0.04
-    assert float(found.learned["shift"]) == pytest.approx(scatters, abs=0.25)
-    assert float(found.learned["shift_probability"]) > 0.95
+    assert float(found.told["shift"]) == pytest.approx(scatters, abs=0.25)
+    assert float(found.told["shift_probability"]) > 0.95
 
 
 def test_without_adapting_a_shift_spoils_labels():
@@ -31,7 +31,7 @@ def test_without_a_shift_labels_stay(present):
     tasks, _ = batch(present)
     looked = solve("evidence", tasks, adapt=True)
     assert torch.equal(looked.labels, solve("evidence", tasks, adapt=False).labels)
-    assert float(looked.learned["shift_probability"]) < 0.5
+    assert float(looked.told["shift_probability"]) < 0.5
 
 
 def test_noise_is_no_shift():
@@ -45,7 +45,7 @@ def test_noise_is_no_shift():
 def test_one_class_and_a_shift_look_alike_and_the_answer_is_unsure():
     tasks, _ = batch(1)
     shifted = solve("evidence", moved(tasks, 3.0))
-    assert float(shifted.learned["shift_probability"]) > 0.5
+    assert float(shifted.told["shift_probability"]) > 0.5
     assert float(shifted.probabilities.max(-1).values.mean()) < 0.7
 
 
@@ -61,7 +61,7 @@ def test_blocks_streams_and_single_tasks_give_the_same_answer():
     assert np.array_equal(clf.partial_infer(query).labels, expected.labels[0].numpy())
     in_blocks = solve("evidence", piled(shifted, 25))
     assert torch.equal(in_blocks.labels, expected.labels)
-    torch.testing.assert_close(in_blocks.learned["shift"], expected.learned["shift"], rtol=0, atol=1e-3)
+    torch.testing.assert_close(in_blocks.told["shift"], expected.told["shift"], rtol=0, atol=1e-3)
     assert right(expected, truth) > 0.9
 
 
@@ -78,7 +78,7 @@ def test_of_several_tasks_only_those_with_a_shift_change():
     torch.testing.assert_close(found.probabilities[:1], alone[0].probabilities, rtol=0, atol=1e-5)
     torch.testing.assert_close(found.probabilities[1:], alone[1].probabilities, rtol=0, atol=1e-4)
     torch.testing.assert_close(found.presence[1:], alone[1].presence, rtol=0, atol=1e-4)
-    assert float(found.learned["shift"][0]) == 0 < float(found.learned["shift"][1])
+    assert float(found.told["shift"][0]) == 0 < float(found.told["shift"][1])
     assert not found.moved_by[0].any()
     assert found.moved_by[1].any()
 
@@ -131,7 +131,7 @@ def test_queries_that_tell_classes_apart_less_lower_the_claims():
     claimed = float(found.probabilities.amax(-1).mean())
     assert claimed < float(alone.probabilities.amax(-1).mean())
     assert abs(claimed - right(found, truth)) < 0.2
-    assert float(found.learned["contrast"]) == pytest.approx(0.4, abs=0.15)
+    assert float(found.told["contrast"]) == pytest.approx(0.4, abs=0.15)
 
 
 def test_far_queries_are_no_copies_of_each_other():

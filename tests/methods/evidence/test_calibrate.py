@@ -16,7 +16,7 @@ from manyway.methods.evidence.calibrate import (
     calibrate,
     is_one_shot,
     learn_and_place,
-    learn_before,
+    learn,
 )
 from manyway.methods.evidence.queries import InMemory
 from manyway.methods.evidence.schedule import Parameters, Schedule
@@ -38,14 +38,14 @@ def test_queries_are_placed_where_the_support_says():
         distances - calibration.scatter.view(-1, 1, 1) / calibration.counts.unsqueeze(1)
     )
     torch.testing.assert_close(batch.queries.part.log_likelihood, expected)
-    assert set(batch.learned) >= {"precision", "shrinkage", "power"}
+    assert set(batch.told) >= {"precision", "shrinkage", "power"}
     assert not batch.one_shot
     assert batch.shift is None
 
 
 def test_what_was_learned_before_serves_other_queries():
     tasks = tasks_of(n_tasks=1)
-    learned = learn_before(tasks, Parameters())
+    learned = learn(tasks, Parameters())
     other = tasks.with_rows(tasks.support, tasks.query[:, :4] + 1)
     again = calibrate(other, Parameters(), learned).queries.part.placed
     torch.testing.assert_close(again, calibrate(other, Parameters()).queries.part.placed)
@@ -55,7 +55,7 @@ def test_what_was_learned_before_serves_other_queries():
 
 @pytest.mark.parametrize("scale", ["range", "tcl2", "power"])
 def test_what_depends_on_the_queries_is_not_learned_before_them(scale):
-    assert learn_before(tasks_of(), Parameters(scale=scale)) is None
+    assert learn(tasks_of(), Parameters(scale=scale)) is None
 
 
 def test_queries_of_a_pile_are_placed_when_they_are_read():
@@ -67,7 +67,7 @@ def test_queries_of_a_pile_are_placed_when_they_are_read():
     batch.queries.pile.each(lambda block, memory: (rows.append(block), memory), batch.queries.memory)
     expected = calibrate(tasks, Parameters()).queries.part.placed
     torch.testing.assert_close(torch.cat(rows, 1), expected)
-    assert learn_before(tasks, Parameters()).place(piled(tasks)) is None
+    assert learn(tasks, Parameters()).place(piled(tasks)) is None
 
 
 def test_one_example_of_each_class_is_one_shot():
@@ -80,20 +80,20 @@ def test_one_example_of_each_class_is_one_shot():
 
 
 def test_the_power_follows_from_the_number_of_left_out_examples():
-    calibration = learn_before(tasks_of(None), Parameters()).calibration
+    calibration = learn(tasks_of(None), Parameters()).calibration
     torch.testing.assert_close(calibration.power, doubted(calibration.examples, Schedule()))
 
 
 def test_with_one_example_per_class_few_columns_make_answers_less_sure():
     powers = []
     for n_features in (1, 8, 200):
-        learned = learn_before(tasks_of(1, n_features=n_features), Parameters())
+        learned = learn(tasks_of(1, n_features=n_features), Parameters())
         columns = learned.scaling.columns.flatten()
         expected = columns.square() / (columns.square() + Schedule().few_columns ** 2)
         torch.testing.assert_close(learned.calibration.power, expected)
         powers.append(float(learned.calibration.power.mean()))
     assert powers == sorted(powers)
-    plain = learn_before(tasks_of(1), Parameters(scale=None))
+    plain = learn(tasks_of(1), Parameters(scale=None))
     assert (plain.calibration.power == 1).all()
 
 
@@ -101,30 +101,30 @@ def test_with_one_example_per_class_few_columns_make_answers_less_sure():
 
 
 def test_prototypes_are_shrunk_where_their_errors_can_be_known():
-    several = learn_before(tasks_of(3), Parameters()).calibration
+    several = learn(tasks_of(3), Parameters()).calibration
     assert (several.trust < 1).all()
     for tasks, parameters in ((tasks_of(1), Parameters()), (tasks_of(3), Parameters(precision=2.0))):
-        assert (learn_before(tasks, parameters).calibration.trust == 1).all()
+        assert (learn(tasks, parameters).calibration.trust == 1).all()
 
 
 def test_clumps_are_measured_for_open_sets_alone_and_count_less_in_rows_of_equal_length():
     tasks = tasks_of(6, seed=3, spread=0.5)
-    closed = learn_before(tasks, Parameters()).calibration
+    closed = learn(tasks, Parameters()).calibration
     assert (closed.clumped == 0).all()
-    learned = learn_before(tasks, Parameters(open_set=True))
-    plain = learn_before(tasks, Parameters(open_set=True, scale=None))
+    learned = learn(tasks, Parameters(open_set=True))
+    plain = learn(tasks, Parameters(open_set=True, scale=None))
     assert (plain.calibration.clumped > 0).any()
     assert (learned.calibration.clumped <= 1 - learned.scaling.shortening.flatten()).all()
 
 
 def test_prototypes_are_tuned_where_that_is_asked_for():
     tasks = tasks_of(6, spread=0.5)
-    means = learn_before(tasks, Parameters()).calibration.offsets
+    means = learn(tasks, Parameters()).calibration.offsets
     for parameters, moved in (
         (Parameters(likelihood="logistic"), True),
         (Parameters(likelihood="auto", open_set=True), False),
     ):
-        found = learn_before(tasks, parameters).calibration.offsets
+        found = learn(tasks, parameters).calibration.offsets
         assert (not torch.allclose(found, means)) == moved
 
 
@@ -153,14 +153,8 @@ def test_prototypes_are_means_of_examples_and_of_queries_as_far_as_these_count(u
 def test_a_query_can_be_the_one_sample_of_a_further_class():
     tasks = tasks_of(n_tasks=1)
     placed = learn_and_place(tasks, Parameters())
-    batch = LearnedBatch(
-        scaled=placed.learned.scaled,
-        scaling=placed.learned.scaling,
-        calibration=placed.learned.calibration,
-        one_shot=False,
-        kept=placed.learned.kept,
-        placed=placed.rows,
-    )
+    batch = LearnedBatch.of(tasks, Parameters(), None)
+    assert torch.equal(batch.placed, placed.rows)
     more = batch.with_classes([4, 2], [0, 1, 2, 3])
     assert more.movable is None
     assert more.shift is None
@@ -180,7 +174,7 @@ def test_near_copies_among_the_examples_teach_nothing():
         support_index=None,
         support_labels=torch.cat([tasks.support_labels, tasks.support_labels], 1),
     )
-    once = learn_before(tasks, Parameters()).calibration
-    found = learn_before(twice, Parameters()).calibration
+    once = learn(tasks, Parameters()).calibration
+    found = learn(twice, Parameters()).calibration
     torch.testing.assert_close(found.offsets, once.offsets)
     torch.testing.assert_close(found.examples, once.examples)

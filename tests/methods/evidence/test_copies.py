@@ -182,8 +182,8 @@ def test_a_burst_is_no_evidence_for_its_class_and_no_shift():
     assert torch.equal(expected.labels[0], truth)
     torch.testing.assert_close(found.probabilities[:, 1:30], expected.probabilities[:, 1:30], rtol=0, atol=0.02)
     assert (found.labels[0, 30:] == truth[0]).all()
-    assert float(found.learned["shift_probability"]) == pytest.approx(
-        float(expected.learned["shift_probability"]), abs=0.05
+    assert float(found.told["shift_probability"]) == pytest.approx(
+        float(expected.told["shift_probability"]), abs=0.05
     )
 
 
@@ -194,4 +194,19 @@ def test_a_burst_gives_the_same_answers_in_blocks():
     in_blocks = solve("evidence", Tasks.from_pile(tasks.support[0], tasks.support_labels[0], pile))
     in_memory = solve("evidence", tasks)
     torch.testing.assert_close(in_blocks.probabilities, in_memory.probabilities, rtol=0, atol=1e-4)
-    torch.testing.assert_close(in_blocks.learned["shift"], in_memory.learned["shift"], rtol=0, atol=1e-3)
+    torch.testing.assert_close(in_blocks.told["shift"], in_memory.told["shift"], rtol=0, atol=1e-3)
+
+
+def test_rows_whose_missing_cells_are_filled_are_no_copies():
+    """Missing cells at their mean bring rows nearer to each other than whole rows of a class are."""
+    generator = torch.Generator().manual_seed(0)
+    means = 2 * torch.randn(4, 30, generator=generator)
+    labels = torch.arange(4).repeat_interleave(6)
+    support = means[labels] + torch.randn(24, 30, generator=generator)
+    query = means[torch.arange(40) % 4] + torch.randn(40, 30, generator=generator)
+    holed = query.masked_fill(torch.rand(40, 30, generator=generator) < 0.6, torch.nan)
+    assert float(solve("evidence", Tasks.from_arrays(support[None], labels[None], holed[None])).copies) == 1
+    few_holes = query.index_fill(1, torch.tensor([3]), torch.nan)
+    twice = torch.cat([few_holes, few_holes, query[:, :]])[None]
+    found = solve("evidence", Tasks.from_arrays(support[None], labels[None], twice))
+    assert 2 <= float(found.copies) <= 3

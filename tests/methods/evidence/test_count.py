@@ -41,7 +41,7 @@ def test_the_answers_are_the_probabilities_of_all_queries():
     assert torch.equal(solution.n_iter, found.grouped.n_iter)
     assert torch.equal(solution.converged, found.grouped.converged)
     assert solution.unknown is None
-    assert set(solution.learned) >= {"precision", "shrinkage"}
+    assert set(solution.told) >= {"precision", "shrinkage"}
 
 
 def test_presence_lies_between_the_surest_query_and_independent_errors():
@@ -94,8 +94,8 @@ def test_no_number_of_queries_makes_a_class_certain_that_a_shift_could_explain_a
     certain = torch.ones(2)
     shift = Shift(vector=torch.zeros(2, 1, 8), size=certain, probability=certain)
     shifted = replace(batch, shift=shift)
-    power = shifted.shift_power(found.grouped.groups.presence.masses)
-    occupied = found.grouped.groups.presence.present[:, 3]
+    power = shifted.shift_power(found.grouped.groups.query_counts.masses)
+    occupied = found.grouped.groups.query_counts.present[:, 3]
     before = count(batch, found).independent_presence[:, 3]
     torch.testing.assert_close(before, 0.98 * occupied)
     tempered = 0.98**power / (0.98**power + 4 * 0.005**power)

@@ -50,8 +50,8 @@ def test_the_answers_of_a_large_task_are_those_of_updating_all_assignments_every
 def test_queries_that_count_less_than_one_keep_their_weight_while_others_rest(scores: torch.Tensor) -> None:
     likelihood, counted = scores, torch.linspace(0.1, 1, 300).view(1, 300, 1)
     queries = dense.Dense.of(likelihood, counted)
-    presence = queries.begin(1.0)
-    slopes = presence.slopes(torch.tensor([0.1]))
+    query_counts = queries.begin(1.0)
+    slopes = query_counts.slopes(torch.tensor([0.1]))
     found = queries._assign(lambda part, u: slopes.add_to(part, 1 - u).softmax(-1), keep=False)
     assert not len(found.places)
     places = (queries.u > 1e-3).view(-1).nonzero().squeeze(1)
@@ -59,7 +59,7 @@ def test_queries_that_count_less_than_one_keep_their_weight_while_others_rest(sc
     likely = queries._likely(found, slopes, 1.0, n_updates=3)
     later, update = likely.updated(slopes, 1.0)
     assert later.left == 2
-    assert float(update.presence.masses.sum()) == pytest.approx(float(counted.sum()), rel=1e-2)
+    assert float(update.query_counts.masses.sum()) == pytest.approx(float(counted.sum()), rel=1e-2)
 
 
 def test_a_class_that_gains_late_is_not_missed_while_it_rests(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -15,10 +15,10 @@ from problems import exact_prior, make_features, make_tasks
 import manyway
 from manyway import Evidence, FeatureSet, InputError, Tasks, TaskSpec, evaluate, sample_tasks, solve
 from manyway.core.transforms import transform
-from manyway.methods.calibration.calibration import Calibration, calibrate, calibrate_and_place, doubted
+from manyway.methods.calibration.calibration import Calibration, calibrate_distances, calibrate_and_place, doubted
 from manyway.methods.calibration.constants import Constants
 from manyway.methods.evidence.schedule import Parameters, Schedule
-from manyway.methods.evidence.solver import evidence, evidence_from_likelihood, place_once, prepare_evidence
+from manyway.methods.evidence.solver import evidence, evidence_from_likelihood, learn_batch, prepare_evidence
 
 
 def shrunk(calibration: Calibration, _: Tasks) -> Calibration:
@@ -101,7 +101,7 @@ def brute_force_cross_entropy(tasks: Tasks, temperature: float) -> float:
 
 def test_the_precision_minimises_the_leave_one_out_cross_entropy():
     tasks = make_tasks(1, n_classes=20, n_query=1, n_features=10, shots=20, spread=0.6)
-    found = float(calibrate(tasks, Schedule()).precision[0])
+    found = float(calibrate_distances(tasks, Schedule()).precision[0])
     n = 20
     found /= (2 * n * n - 1) / (2 * n * n - 2)  # the known gain of n samples over n−1
     best = brute_force_cross_entropy(tasks, found)
@@ -156,7 +156,7 @@ def test_a_shared_support_is_calibrated_once_with_the_same_answers(monkeypatch):
     tasks = sample_tasks(features, TaskSpec(shots=None, k_eff=3, n_query=9), count=4)
     assert tasks.shared_support
     scaled = transform(tasks, "rcl2")
-    assert len(calibrate(scaled, Schedule()).precision) == 1
+    assert len(calibrate_distances(scaled, Schedule()).precision) == 1
     apart = Tasks.from_arrays(tasks.support, tasks.support_labels, tasks.query)
     expected = solve("evidence", apart).probabilities
     found = solve("evidence", tasks)
@@ -165,9 +165,9 @@ def test_a_shared_support_is_calibrated_once_with_the_same_answers(monkeypatch):
 
 def test_large_supports_are_calibrated_in_blocks_with_the_same_answers(monkeypatch):
     tasks = make_tasks(5, n_classes=6, shots=4)
-    whole, placed = calibrate(tasks, Schedule()), calibrate_and_place(tasks, Schedule())[1]
+    whole, placed = calibrate_distances(tasks, Schedule()), calibrate_and_place(tasks, Schedule())[1]
     monkeypatch.setattr("manyway.methods.calibration.calibration._BLOCK_NUMBERS", {"cpu": 1})
-    parts = calibrate(tasks, Schedule())
+    parts = calibrate_distances(tasks, Schedule())
     torch.testing.assert_close(parts.precision, whole.precision)
     torch.testing.assert_close(parts.place(tasks.query), placed)
     torch.testing.assert_close(calibrate_and_place(tasks, Schedule())[1], placed)
@@ -267,7 +267,7 @@ def test_a_prepared_support_gives_the_same_answer():
 @pytest.mark.parametrize("shots", [1, 4])
 def test_a_batch_that_is_placed_once_is_labelled_as_if_it_were_placed_each_time(shots):
     tasks = make_tasks(1, n_classes=8, n_query=20, n_features=12, shots=shots, spread=1.0)
-    found = solve("evidence", tasks, prepared=place_once(tasks))
+    found = solve("evidence", tasks, prepared=learn_batch(tasks))
     torch.testing.assert_close(found.probabilities, solve("evidence", tasks).probabilities)
 
 

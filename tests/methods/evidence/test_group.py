@@ -9,12 +9,12 @@ from torch import Tensor
 
 from manyway import FeatureSet, Tasks, TaskSpec, evaluate, sample_tasks, solve
 from manyway.core.transforms import transform
-from manyway.methods.calibration.calibration import Calibration, calibrate, calibrate_and_place
+from manyway.methods.calibration.calibration import Calibration, calibrate_distances, calibrate_and_place
 from manyway.methods.calibration.constants import Constants
 from manyway.methods.evidence.confidence import distance_ratio
 from manyway.methods.evidence.group import Fragments, Groups
 from manyway.methods.evidence.likelihood import Distances, GivenLikelihood
-from manyway.methods.evidence.prior import Presence
+from manyway.methods.evidence.prior import QueryCounts
 from manyway.methods.evidence.schedule import Parameters, Schedule
 from manyway.methods.evidence.solver import evidence_from_likelihood
 
@@ -47,15 +47,15 @@ def test_updating_prototypes_helps_with_few_shots_and_loses_nothing_where_all_cl
 def groups_with(totals: Tensor, masses: Tensor, alpha: float = 0.01, known_evidence: Tensor | None = None) -> Groups:
     """Groups of all classes, with what known labels say about their classes, if anything."""
     likelihood = GivenLikelihood(n_samples=torch.full_like(masses, 5.0))
-    presence = Presence.of_products(masses, torch.exp(-masses))
+    query_counts = QueryCounts.of_products(masses, torch.exp(-masses))
     classes = torch.arange(masses.shape[1]).expand(len(masses), -1)
-    slopes = presence.slopes(masses.new_full((len(masses),), alpha))
+    slopes = query_counts.slopes(masses.new_full((len(masses),), alpha))
     updated = likelihood.updated(classes, totals, masses, masses)
     return Groups(
-        presence=presence,
+        query_counts=query_counts,
         slopes=slopes,
         classes=classes,
-        members=presence,
+        members=query_counts,
         sums=totals,
         lengths=masses,
         known_evidence=totals[:, :0] if known_evidence is None else known_evidence,
@@ -151,7 +151,7 @@ def test_fragments_do_not_count_as_classes():
 def test_queries_that_are_farther_than_left_out_examples_make_answers_less_sure():
     means, labels = 2 * normal(1, 10, 80), torch.arange(10).repeat_interleave(4)
     support, noise = means[:, labels] + normal(1, 40, 80, seed=1), normal(1, 60, 80, seed=2)
-    calibration = calibrate(Tasks.from_arrays(support, labels[None], support), Schedule())
+    calibration = calibrate_distances(Tasks.from_arrays(support, labels[None], support), Schedule())
     found = []
     for spread in (1, 2):
         query = means[:, torch.arange(60) % 10] + spread**0.5 * noise

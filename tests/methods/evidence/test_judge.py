@@ -12,7 +12,7 @@ from sklearn.datasets import load_wine
 
 from manyway import Evidence, Tasks, TaskSpec, sample_tasks, solve
 from manyway.errors import InputError
-from manyway.methods.calibration.calibration import calibrate, calibrate_and_place
+from manyway.methods.calibration.calibration import calibrate_distances, calibrate_and_place
 from manyway.methods.evidence.judge import (
     NearGroup,
     Scales,
@@ -159,7 +159,7 @@ def integrated(log_odds):
 
 def test_the_probability_rises_with_the_excess_and_with_the_proportion():
     tasks, _ = problem(1)
-    calibration = calibrate(tasks, Schedule())
+    calibration = calibrate_distances(tasks, Schedule())
     squares = torch.linspace(-20, 200, 50, dtype=torch.float64)[None]
     group = NearGroup(squares=squares, sizes=torch.full_like(squares, 6), counts=torch.full_like(squares, 4))
     scales = Scales.of(calibration, _between_neighbours(calibration), Schedule())
@@ -203,7 +203,7 @@ def test_scales_from_few_left_out_examples_are_wider():
     middle = torch.tensor([[0.0, 0.0], [9.0, 0.0], [0.0, 9.0]], dtype=torch.float64).repeat_interleave(2, 0)
     support = middle + torch.tensor([[1.0, 0.0], [-1.0, 0.0]], dtype=torch.float64).repeat(3, 1)
     tasks = Tasks.from_arrays(support[None], [[0, 0, 1, 1, 2, 2]], support[None, :1])
-    calibration = calibrate(tasks, Schedule(), None, False)
+    calibration = calibrate_distances(tasks, Schedule(), None, False)
     scales = Scales.of(calibration, _between_neighbours(calibration), Schedule())
     assert calibration.noise < 0.01 * calibration.scatter
     torch.testing.assert_close(scales.noise[0], calibration.scatter * (1 + 5 / 3))  # two features, N = 3
@@ -260,7 +260,7 @@ def test_classes_that_do_not_differ_tell_nothing_about_unknown_queries():
     """Prototypes are no farther apart than chance makes them: whole batches of such tables were answered as unknown."""
     noise = torch.randn(20, 60, 4, generator=torch.Generator().manual_seed(0), dtype=torch.float64) ** 3  # long tails
     tasks = Tasks.from_arrays(noise[:, :20], torch.arange(4).repeat(20, 5), noise[:, 20:])
-    calibration = calibrate(tasks, Schedule())
+    calibration = calibrate_distances(tasks, Schedule())
     wider = replace(calibration, scatter=9 * calibration.scatter)
     scales = Scales.of(wider, _between_neighbours(calibration), Schedule())
     squares = torch.linspace(0, 50, 9).expand(20, -1)
@@ -423,7 +423,7 @@ def test_no_rounding_makes_a_query_more_than_certainly_unknown():
 
 def test_with_one_example_per_class_the_scatter_is_a_part_of_the_distance_of_neighbours():
     tasks, _ = problem(shots=1)
-    calibration = calibrate(tasks, Schedule())
+    calibration = calibrate_distances(tasks, Schedule())
     between = _between_neighbours(calibration)
     found = _with_guessed_scatter(calibration, between, Schedule(one_shot_within=0.8))
     torch.testing.assert_close(2 * found.scatter, 0.8 * between)

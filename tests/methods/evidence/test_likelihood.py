@@ -8,7 +8,7 @@ from problems import make_tasks
 from torch import Tensor
 
 from manyway.core.presence import effective_number
-from manyway.methods.calibration.calibration import Calibration, calibrate
+from manyway.methods.calibration.calibration import Calibration, calibrate_distances
 from manyway.methods.evidence.likelihood import (
     ScoreColumns,
     Distances,
@@ -30,7 +30,7 @@ def normal(*shape: int, seed: int = 0) -> Tensor:
 @pytest.fixture(scope="module")
 def calibration() -> Calibration:
     """Of two tasks with classes of one to three examples."""
-    return calibrate(make_tasks(2, n_classes=4, n_features=6, shots=None), Schedule())
+    return calibrate_distances(make_tasks(2, n_classes=4, n_features=6, shots=None), Schedule())
 
 
 # --- one row, one class ---------------------------------------------------------------------------------------------
@@ -68,7 +68,7 @@ def test_given_likelihoods_are_what_they_are():
     some = ScoreColumns(torch.tensor([1, 2, 3])).of_classes(torch.tensor([2, 0]))
     assert some.classes.tolist() == [3, 1]
     assert torch.equal(likelihood.totals(given, torch.ones(1, 5)), given)
-    assert likelihood.learned == {}
+    assert likelihood.told == {}
 
 
 def test_a_group_says_what_its_queries_say_together(calibration):
@@ -87,7 +87,7 @@ def test_a_group_says_what_its_queries_say_together(calibration):
 def test_members_of_a_class_have_the_length_one_on_average():
     """A member is S(1 + 1/n) from the mean of n samples, squared."""
     tasks = make_tasks(1, n_classes=3, n_features=400, shots=4, n_query=200, spread=2.0)
-    calibration = calibrate(tasks, Schedule(), None, False)
+    calibration = calibrate_distances(tasks, Schedule(), None, False)
     lengths = Distances(calibration).lengths(calibration.place(tasks.query))
     assert float(lengths.square().mean()) == pytest.approx(1, abs=0.03)
     doubled = Distances(calibration).lengths(calibration.offsets[:, :1] + 100)
@@ -119,7 +119,7 @@ def test_without_distances_queries_are_all_near_and_pairs_are_as_far_as_their_sp
 
 def test_prototypes_take_in_their_queries_and_each_query_is_compared_without_itself():
     tasks = make_tasks(3, n_classes=4, n_query=7, shots=None)
-    likelihood = Distances(calibrate(tasks, Schedule()))
+    likelihood = Distances(calibrate_distances(tasks, Schedule()))
     calibration, classes = likelihood.calibration, torch.tensor([0, 2, 3])
     groups = classes.expand(3, -1)
     support, query = calibration.place(tasks.support), calibration.place(tasks.query)

@@ -11,7 +11,7 @@ from torch import Tensor
 from manyway.methods.evidence import loop
 from manyway.methods.evidence.dense import Dense
 from manyway.methods.evidence.loop import Update, anneal_and_iterate, resume
-from manyway.methods.evidence.prior import Concentrations, Presence, Slopes, remainders
+from manyway.methods.evidence.prior import Concentrations, QueryCounts, Slopes, remainders
 from manyway.methods.evidence.schedule import Parameters, Schedule
 
 N_QUERY, N_CLASSES = 6, 3
@@ -29,13 +29,13 @@ class Recorded:
     n_updates: int = 0
 
     @property
-    def presence(self) -> Presence:
+    def query_counts(self) -> QueryCounts:
         masses = torch.full((len(self.ends), N_CLASSES), N_QUERY / N_CLASSES).double()
-        return Presence.of_products(masses, torch.exp(-masses))
+        return QueryCounts.of_products(masses, torch.exp(-masses))
 
-    def begin(self, sharpness: float) -> Presence:
+    def begin(self, sharpness: float) -> QueryCounts:
         self.begun.append(sharpness)
-        return self.presence
+        return self.query_counts
 
     def update(self, slopes: Slopes, sharpness: float, ahead=(), tol: float = 0.0) -> Update:
         assert len(slopes.slope) == len(self.ends)
@@ -43,7 +43,7 @@ class Recorded:
         if tol:
             self.n_updates += 1
         moved = [2 * tol if self.n_updates < end else 0.5 * tol for end in self.ends]
-        return Update(self.presence, torch.tensor(moved))
+        return Update(self.query_counts, torch.tensor(moved))
 
     def select(self, which: Tensor) -> Recorded:
         ends = torch.tensor(self.ends)[which].tolist()
@@ -102,13 +102,13 @@ def test_of_a_long_annealing_the_next_updates_are_told_and_of_many_iterations_no
 def test_after_annealing_likelihoods_are_sharpened_by_how_little_the_queries_agree():
     queries = Recorded([1])
     anneal_and_iterate(queries, prior(), parameters())
-    expected = Schedule().sharpness(queries.presence.masses)
+    expected = Schedule().sharpness(queries.query_counts.masses)
     assert [one.tolist() for one in queries.factors] == [expected.tolist()]
     plain = Recorded([1])
     anneal_and_iterate(plain, prior(), Parameters(schedule={"anneal_from": 1.0}))
     assert plain.factors == []
     resumed = Recorded([1])
-    resume(resumed, resumed.presence, prior(), parameters())
+    resume(resumed, resumed.query_counts, prior(), parameters())
     assert resumed.begun == []
     assert [one.tolist() for one in resumed.factors] == [expected.tolist()]
 
@@ -128,7 +128,7 @@ def test_each_task_stops_when_nothing_moves_or_after_all_iterations():
 def test_a_task_that_moves_by_as_much_as_the_tolerance_goes_on():
     class OnTheEdge(Recorded):
         def update(self, slopes, sharpness, ahead=(), tol=0.0):
-            return Update(self.presence, torch.full((1,), tol))
+            return Update(self.query_counts, torch.full((1,), tol))
 
     assert anneal_and_iterate(OnTheEdge([1]), prior(), parameters(max_iter=3, tol=0.1)).outcome.n_iter.tolist() == [3]
 
@@ -154,8 +154,8 @@ def test_where_it_ends_an_update_changes_nothing():
     given = Parameters(max_iter=500, tol=1e-10, schedule={"anneal_from": 1.0})
     rows = log_likelihood(1)
     u = anneal_and_iterate(Dense.of(rows), prior(), given).queries.u
-    presence = Presence.of(u, remainders(u))
-    slopes = prior().slopes(presence)
+    query_counts = QueryCounts.of(u, remainders(u))
+    slopes = prior().slopes(query_counts)
     for q in range(N_QUERY):
         logits = rows[0, q] + slopes.slope[0] + slopes.entry_cost[0] / remainders(u[0, q])
         torch.testing.assert_close(u[0, q], logits.softmax(-1), rtol=0, atol=1e-8)
@@ -171,7 +171,7 @@ def test_the_terms_of_the_bound_are_recorded_after_each_iteration():
         "prior": (4, n_iter),
     }
     u = found.queries.u
-    last = prior().log_prior(Presence.of(u, remainders(u))).amax(-1)
+    last = prior().log_prior(QueryCounts.of(u, remainders(u))).amax(-1)
     torch.testing.assert_close(found.outcome.terms["prior"][:, -1], last)
     assert anneal_and_iterate(Dense.of(log_likelihood()), prior(), given).outcome.terms == {}
 
@@ -184,7 +184,7 @@ def test_a_search_that_is_resumed_begins_where_the_first_ended():
     factor = sharpness(found.u.sum(1)).view(-1, 1, 1)
     kept = Dense.of(rows / factor)  # which the loop sharpens to the same likelihoods
     kept.u = found.u.clone()
-    again = resume(kept, Presence.of(found.u, remainders(found.u)), prior(), given)
+    again = resume(kept, QueryCounts.of(found.u, remainders(found.u)), prior(), given)
     assert again.outcome.n_iter.tolist() == [1]
     torch.testing.assert_close(again.queries.u, found.u, rtol=0, atol=1e-6)
 

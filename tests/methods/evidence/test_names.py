@@ -8,8 +8,9 @@ import torch
 
 from manyway import Evidence, Tasks, solve
 from manyway.errors import InputError
-from manyway.methods.calibration import calibrate as calibrate_distances
-from manyway.methods.evidence.names import log_probability, scale_tasks
+from manyway.methods.calibration import calibrate_distances
+from manyway.methods.evidence.names import log_probability
+from manyway.methods.evidence.scaling import scale_tasks
 from manyway.methods.evidence.schedule import Parameters, Schedule
 from manyway.methods.evidence.solver import prepare_evidence
 

@@ -8,7 +8,7 @@ from problems import make_tasks
 from torch import Tensor
 
 from manyway import Tasks
-from manyway.methods.calibration.calibration import Calibration, calibrate
+from manyway.methods.calibration.calibration import Calibration, calibrate_distances
 from manyway.methods.evidence import neighbourhood
 from manyway.methods.evidence.neighbourhood import Neighbourhoods, clumping, effective_size
 from manyway.methods.evidence.schedule import Schedule
@@ -19,7 +19,7 @@ N_FEATURES = 24
 def groups(n_each: int = 6, apart: float = 4.0, seed: int = 0) -> tuple[Calibration, Tensor]:
     """A calibration of one task in a plain metric, and placed queries of two groups, one after the other."""
     tasks = make_tasks(1, n_classes=6, n_features=N_FEATURES, shots=4, seed=seed)
-    calibration = calibrate(tasks, Schedule(), None, False)
+    calibration = calibrate_distances(tasks, Schedule(), None, False)
     generator = torch.Generator().manual_seed(seed)
     means = apart * torch.randn(2, 1, N_FEATURES, generator=generator, dtype=torch.float64)
     rows = means + torch.randn(2, n_each, N_FEATURES, generator=generator, dtype=torch.float64)
@@ -109,14 +109,14 @@ def test_examples_show_whether_classes_come_in_clumps():
     found = []
     for parts in (1, 6):
         tasks = in_clumps(parts, n_tasks=6)
-        found.append(clumping(calibrate(tasks, Schedule()), tasks, Schedule()))
+        found.append(clumping(calibrate_distances(tasks, Schedule()), tasks, Schedule()))
     assert found[0].mean() < 0.1
     assert found[1].min() > 0.2
 
 
 def test_many_tasks_are_looked_at_a_few_at_a_time_with_the_same_answer(monkeypatch):
     tasks = in_clumps(6, n_tasks=3)
-    calibration = calibrate(tasks, Schedule())
+    calibration = calibrate_distances(tasks, Schedule())
     together = clumping(calibration, tasks, Schedule())
     monkeypatch.setattr(neighbourhood, "MOST_NUMBERS", 1)
     torch.testing.assert_close(clumping(calibration, tasks, Schedule()), together)
@@ -125,7 +125,7 @@ def test_many_tasks_are_looked_at_a_few_at_a_time_with_the_same_answer(monkeypat
 def test_clumping_is_the_excess_of_neighbourhoods_in_the_room_that_they_have():
     """The mean of m examples is S/m from its prototype; one that has a part in the prototype is 2S/n nearer."""
     tasks = in_clumps(6)
-    calibration = calibrate(tasks, Schedule(), None, False)
+    calibration = calibrate_distances(tasks, Schedule(), None, False)
     placed = calibration.place(tasks.support)
     around = Neighbourhoods.of(placed, calibration, Schedule())
     scatter = float(calibration.scatter)

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from manyway.methods.evidence.prior import (
     Concentrations,
-    Presence,
+    QueryCounts,
     Slopes,
     grid_of_alphas,
     log_remainders,
@@ -32,7 +32,7 @@ def test_the_prior_term_lies_between_mean_field_and_the_exact_expectation(alpha)
     weights = u[:, torch.arange(5), every_labelling].prod(-1)  # [20, 243]
     exact = weights @ exact_prior(every_labelling, alpha, 3)
     grid = torch.tensor([alpha], dtype=torch.float64)
-    ours = Concentrations.of(grid, 5, 3, u.dtype, u.device).log_prior(Presence.of(u, remainders(u)))[:, 0]
+    ours = Concentrations.of(grid, 5, 3, u.dtype, u.device).log_prior(QueryCounts.of(u, remainders(u)))[:, 0]
     masses = u.sum(1)
     mean_field = torch.lgamma(3 * grid) - torch.lgamma(3 * grid + 5)
     mean_field = mean_field + (torch.lgamma(masses + grid) - torch.lgamma(grid)).sum(-1)
@@ -48,7 +48,7 @@ def test_slopes_are_the_derivatives_of_the_bound(alpha):
     counts = m / (1 - absent)
     ((1 - absent) * (torch.lgamma(counts + grid) - torch.lgamma(grid))).sum().backward()
     given = u.detach()
-    slopes = Presence.of(given, 1 - given).slopes(grid.expand(2)).add_to(torch.zeros_like(given), 1 - given)
+    slopes = QueryCounts.of(given, 1 - given).slopes(grid.expand(2)).add_to(torch.zeros_like(given), 1 - given)
     torch.testing.assert_close(slopes, u.grad, atol=1e-8, rtol=1e-6)
 
 
@@ -56,9 +56,9 @@ def test_slopes_are_the_derivatives_of_the_bound(alpha):
 @pytest.mark.parametrize("sharpness", [0.5, 3.0, 30.0])
 def test_the_best_concentration_is_found_without_a_gamma_function_for_every_class(n_query, sharpness):
     u, grid = random_assignments(20, n_query, 30, sharpness=sharpness), grid_of_alphas(n_query, 30)
-    presence = Presence.of(u, remainders(u))
-    prior = Concentrations.of(grid, n_query, 30, u.dtype, u.device).log_prior(presence)
-    single = Presence(*(getattr(presence, field.name).float() for field in fields(presence)))
+    query_counts = QueryCounts.of(u, remainders(u))
+    prior = Concentrations.of(grid, n_query, 30, u.dtype, u.device).log_prior(query_counts)
+    single = QueryCounts(**{name: value.float() for name, value in vars(query_counts).items()})
     found = Concentrations.of(grid, n_query, 30, torch.float32, grid.device).best(single)
     place = (found.double().unsqueeze(-1) - grid).abs().argmin(-1, keepdim=True)
     assert (prior.amax(-1) - prior.gather(-1, place).squeeze(-1)).max() < 0.05
@@ -66,15 +66,16 @@ def test_the_prior_is_that_of_as_many_queries_as_count():
     generator = torch.Generator().manual_seed(0)
     u = torch.rand(2, 9, 4, generator=generator, dtype=torch.float64).softmax(-1)
     u[:, 6:] *= 1e-9  # three of nine queries do not count
-    presence, grid, like = Presence.of(u, 1 - u), grid_of_alphas(9, 4), (u.dtype, u.device)
-    weighted = Concentrations.of(grid, 9, 4, *like, weighted=True).log_prior(presence)
-    torch.testing.assert_close(weighted, Concentrations.of(grid, 6, 4, *like).log_prior(presence), atol=1e-6, rtol=0)
+    query_counts, grid, like = QueryCounts.of(u, 1 - u), grid_of_alphas(9, 4), (u.dtype, u.device)
+    weighted = Concentrations.of(grid, 9, 4, *like, weighted=True).log_prior(query_counts)
+    of_six = Concentrations.of(grid, 6, 4, *like).log_prior(query_counts)
+    torch.testing.assert_close(weighted, of_six, atol=1e-6, rtol=0)
 
 
 def test_counts_follow_from_assignments():
     """m = Σ u, p⁰ = Π (1 − u), 1 − p⁰, and c = m/(1 − p⁰), for every class on its own."""
     u = random_assignments(2, 6, 3)
-    found = Presence.of(u, remainders(u))
+    found = QueryCounts.of(u, remainders(u))
     for t in range(2):
         for k in range(3):
             absent = 1.0
@@ -82,29 +83,29 @@ def test_counts_follow_from_assignments():
                 absent *= 1 - value
             mass = float(u[t, :, k].sum())
             expected = [mass, absent, 1 - absent, mass / (1 - absent)]
-            each = [found.masses, found.absent, found.present, found.counts]
+            each = [found.masses, found.absent, found.present, found.if_present]
             assert [float(one[t, k]) for one in each] == pytest.approx(expected)
 
 
 def test_a_class_that_hardly_has_a_query_is_present_with_its_mass_and_has_one_if_any():
     """1 − p⁰ is all rounding there: 1 − (1 − 1e-12) has four digits, and 1e-30 would be 0."""
     masses = torch.tensor([[1e-12, 1e-30, 0.0]], dtype=torch.float64)
-    found = Presence.of_products(masses, torch.ones_like(masses))
+    found = QueryCounts.of_products(masses, torch.ones_like(masses))
     torch.testing.assert_close(found.present, masses, rtol=1e-9, atol=0)
-    torch.testing.assert_close(found.counts, torch.ones_like(masses))
+    torch.testing.assert_close(found.if_present, torch.ones_like(masses))
 
 
 def test_some_tasks_are_taken_out_with_all_that_is_known_of_them():
     u = random_assignments(3, 6, 4)
-    some = Presence.of(u, remainders(u))[torch.tensor([True, False, True])]
-    alone = Presence.of(u[::2], remainders(u[::2]))
-    for field in fields(Presence):
+    some = QueryCounts.of(u, remainders(u))[torch.tensor([True, False, True])]
+    alone = QueryCounts.of(u[::2], remainders(u[::2]))
+    for field in fields(QueryCounts):
         assert torch.equal(getattr(some, field.name), getattr(alone, field.name))
 
 
 def test_the_first_query_of_a_class_has_a_cost_and_a_class_that_surely_occurs_has_none():
-    presence = Presence.of_products(torch.tensor([[0.5, 30.0]]), torch.tensor([[0.5, 0.0]]))
-    found = presence.slopes(torch.tensor([0.1]))
+    query_counts = QueryCounts.of_products(torch.tensor([[0.5, 30.0]]), torch.tensor([[0.5, 0.0]]))
+    found = query_counts.slopes(torch.tensor([0.1]))
     assert found.entry_cost[0, 0] < 0
     assert found.entry_cost[0, 1] == 0
     assert found.slope[0, 1] > found.slope[0, 0]  # a class that has queries attracts more
@@ -134,18 +135,18 @@ def test_one_class_is_best_explained_by_the_smallest_alpha_and_equal_shares_by_t
     one[3] = 40
     masses = torch.stack([one, torch.full((8,), 5.0, dtype=dtype)])
     absent = (masses == 0).to(dtype)
-    assert prior.best(Presence.of_products(masses, absent)).tolist() == pytest.approx([0.01, 100.0])
+    assert prior.best(QueryCounts.of_products(masses, absent)).tolist() == pytest.approx([0.01, 100.0])
 
 
 def test_the_slopes_of_the_prior_are_those_of_its_best_alpha():
     u = random_assignments(4, 12, 5)
     grid = grid_of_alphas(12, 5)
     prior = Concentrations.of(grid, 12, 5, u.dtype, u.device)
-    presence = Presence.of(u, remainders(u))
-    best = grid[prior.log_prior(presence).argmax(-1)]
-    found = prior.slopes(presence)
+    query_counts = QueryCounts.of(u, remainders(u))
+    best = grid[prior.log_prior(query_counts).argmax(-1)]
+    found = prior.slopes(query_counts)
     assert torch.equal(found.alpha, best)
-    torch.testing.assert_close(found.slope, presence.slopes(best).slope)
+    torch.testing.assert_close(found.slope, query_counts.slopes(best).slope)
 
 
 def test_the_grid_of_alphas_reaches_one_class_and_all():

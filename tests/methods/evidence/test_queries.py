@@ -12,11 +12,11 @@ from torch import Tensor
 from manyway.core import Answered, Joined, Tasks
 from manyway.methods.evidence import queries as module
 from manyway.methods.evidence.likelihood import GivenLikelihood
-from manyway.methods.evidence.prior import Presence, Slopes, remainders
+from manyway.methods.evidence.prior import QueryCounts, Slopes, remainders
 from manyway.methods.evidence.queries import (
     InMemory,
     Part,
-    counted,
+    search_weights,
     excluded,
     sample,
     sampling_stride,
@@ -53,7 +53,7 @@ def known(*labels: int) -> Tensor:
 def test_queries_count_as_much_as_they_are_known_and_near_copies_not_at_all():
     unknown = torch.tensor([[0.0, 0.5, 1.0, 0.0]])
     distinct = torch.tensor([[1.0, 1.0, 1.0, 0.0]])
-    torch.testing.assert_close(counted(unknown, distinct), torch.tensor([[1.0, 0.5, 0.001, 0.0]]))
+    torch.testing.assert_close(search_weights(unknown, distinct), torch.tensor([[1.0, 0.5, 0.001, 0.0]]))
 
 
 def test_a_label_that_is_known_leaves_no_other_class():
@@ -69,7 +69,7 @@ def test_the_search_assigns_every_query_and_keeps_what_it_says_about_the_classes
     assert queries.u.shape == (N_TASKS, N_QUERY, 0)
     outcome = queries.search(prior_of(queries))
     torch.testing.assert_close(queries.u.sum(-1), torch.ones(N_TASKS, N_QUERY).double())
-    torch.testing.assert_close(queries.presence.masses, queries.u.sum(1))
+    torch.testing.assert_close(queries.query_counts.masses, queries.u.sum(1))
     assert outcome.converged.all()
     assert outcome.terms == {}
     with_terms = in_memory()
@@ -86,7 +86,7 @@ def test_queries_that_may_be_unknown_count_less_and_known_ones_are_not_unknown()
     assert float(queries.part.unknown[0, 0]) == 0
     torch.testing.assert_close(queries.part.unknown[1], unknown[1])
     queries.search(prior_of(queries, weighted=True))
-    torch.testing.assert_close(queries.u.sum(-1), counted(queries.part.unknown, queries.distinct))
+    torch.testing.assert_close(queries.u.sum(-1), search_weights(queries.part.unknown, queries.distinct))
 
 
 def test_near_copies_of_a_query_have_no_part_in_the_search():
@@ -97,7 +97,7 @@ def test_near_copies_of_a_query_have_no_part_in_the_search():
     assert not queries.part.any_unknown
     queries.search(prior_of(queries, weighted=True))
     torch.testing.assert_close(queries.u.sum(-1), distinct)
-    torch.testing.assert_close(queries.presence.masses.sum(-1), distinct.sum(1))
+    torch.testing.assert_close(queries.query_counts.masses.sum(-1), distinct.sum(1))
 
 
 def test_fixed_labels_are_certain_and_change_only_the_tasks_that_they_contradict():
@@ -112,7 +112,7 @@ def test_fixed_labels_are_certain_and_change_only_the_tasks_that_they_contradict
     assert outcome.n_iter[0] > 0
     assert outcome.n_iter[1] == 0
     assert queries.part.free.flatten(1).tolist() == [[0] * 3 + [1] * 4, [1] * 7]
-    torch.testing.assert_close(queries.presence.masses, queries.u.sum(1))
+    torch.testing.assert_close(queries.query_counts.masses, queries.u.sum(1))
 
 
 def test_a_known_query_is_assigned_as_if_its_label_were_not_known_where_groups_are_judged():
@@ -145,7 +145,7 @@ def test_the_search_goes_on_with_updated_likelihoods_in_tasks_with_a_known_label
     def updated(placed, u, free, likelihood):
         return likelihood + towards_class_0
 
-    outcome = queries.resume(updated, queries.presence, prior)
+    outcome = queries.resume(updated, queries.query_counts, prior)
     assert (queries.u[0, 1:].argmax(-1) == 0).all()
     assert int(queries.u[0, 0].argmax()) == 3  # still known
     assert torch.equal(queries.u[1], before[1])  # no label of the other task is known
@@ -215,5 +215,5 @@ def test_answers_are_those_of_the_one_part_and_reviews_are_made_on_request():
 def test_what_assignments_say_is_that_of_their_classes():
     queries = in_memory()
     queries.search(prior_of(queries))
-    expected = Presence.of(queries.u, remainders(queries.u))
-    torch.testing.assert_close(queries.presence.present, expected.present)
+    expected = QueryCounts.of(queries.u, remainders(queries.u))
+    torch.testing.assert_close(queries.query_counts.present, expected.present)

@@ -21,8 +21,8 @@ def test_constants_can_be_changed_by_name_and_unknown_ones_are_refused():
     changed = solve("evidence", tasks, schedule={"shared_error": 0.9})
     assert not torch.equal(changed.probabilities, usual.probabilities)
     # A constant of the calibration, which other methods share.
-    assert (usual.learned["shortening"] < 0.9).all()
-    assert (solve("evidence", tasks, schedule={"few_columns": 1e-3}).learned["shortening"] > 0.99).all()
+    assert (usual.told["shortening"] < 0.9).all()
+    assert (solve("evidence", tasks, schedule={"few_columns": 1e-3}).told["shortening"] > 0.99).all()
     with pytest.raises(InputError, match="did you mean 'shared_error'"):
         solve("evidence", tasks, schedule={"share_error": 0.9})
     with pytest.raises(InputError, match="has no constant 'sharpness'"):  # a method of the schedule

@@ -9,7 +9,7 @@ from manyway.methods.evidence.calibrate import CalibratedBatch, calibrate
 from manyway.methods.evidence.judge import judge
 from manyway.methods.evidence.loop import Outcome
 from manyway.methods.evidence.prior import Concentrations, grid_of_alphas
-from manyway.methods.evidence.queries import counted
+from manyway.methods.evidence.queries import search_weights
 from manyway.methods.evidence.schedule import Parameters
 from manyway.methods.evidence.search import Searched, search
 
@@ -39,7 +39,7 @@ def test_queries_that_may_be_unknown_count_less():
     unknown = judge(given)
     found = search(given, unknown)
     assert found.prior.weighted
-    expected = counted(unknown.unknown(given.queries.part.placed, 0), given.queries.distinct)
+    expected = search_weights(unknown.unknown(given.queries.part.placed, 0), given.queries.distinct)
     torch.testing.assert_close(given.queries.u.sum(-1), expected)
 
 

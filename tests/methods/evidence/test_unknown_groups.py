@@ -8,14 +8,14 @@ import torch
 from scipy.cluster.hierarchy import fcluster, linkage
 from scipy.spatial.distance import squareform
 
-from manyway.methods.evidence.unknown_groups import groups_of
+from manyway.methods.evidence.unknown_groups import link
 
 
 def test_groups_are_those_of_the_most_central_queries():
     similarity = torch.eye(5)
     for i, j in ((0, 1), (1, 2), (3, 4)):
         similarity[i, j] = similarity[j, i] = 0.8
-    groups, medoids = groups_of(similarity[None], torch.tensor([[True, True, True, True, False]]), 0.1)
+    groups, medoids = link(similarity[None], torch.tensor([[True, True, True, True, False]]), 0.1)
     assert groups.tolist() == [[0, 0, 0, 1, -1]]
     assert medoids.tolist() == [[1, 3]]
 
@@ -31,7 +31,7 @@ def similarities(n: int, seed: int) -> torch.Tensor:
 def test_they_are_those_of_average_linkage(seed):
     similarity = similarities(14, seed)
     everyone = torch.ones(1, 14, dtype=torch.bool)
-    groups, medoids = groups_of(similarity[None], everyone, 0.3)
+    groups, medoids = link(similarity[None], everyone, 0.3)
     tree = linkage(squareform(1 - similarity.numpy(), checks=False), "average")
     expected = fcluster(tree, 1 - 0.3, "distance")
     together = expected[:, None] == expected[None]
@@ -47,12 +47,12 @@ def test_each_task_has_its_own_groups_and_queries_of_a_class_have_none():
     alike = torch.ones(4, 4)
     similarity = torch.stack([alike, torch.eye(4), alike])
     rejected = torch.tensor([[True, False, True, True], [True, True, False, False], [False] * 4])
-    groups, medoids = groups_of(similarity, rejected, 0.5)
+    groups, medoids = link(similarity, rejected, 0.5)
     assert groups.tolist() == [[0, -1, 0, 0], [0, 1, -1, -1], [-1] * 4]
     assert medoids.tolist() == [[0, -1], [0, 1], [-1, -1]]
 
 
 def test_where_no_query_is_unknown_there_is_no_group():
-    groups, medoids = groups_of(torch.ones(2, 3, 3), torch.zeros(2, 3, dtype=torch.bool), 0.5)
+    groups, medoids = link(torch.ones(2, 3, 3), torch.zeros(2, 3, dtype=torch.bool), 0.5)
     assert (groups == -1).all()
     assert medoids.shape == (2, 0)

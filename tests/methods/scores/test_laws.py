@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -71,13 +72,19 @@ def test_a_constant_added_to_the_logits_of_an_item_changes_nothing(seed, constan
     torch.testing.assert_close(label(moved).probabilities, label(posteriors).probabilities, rtol=0, atol=1e-6)
 
 
-@RARE
-@given(seeds, st.sampled_from([100, 200]), st.sampled_from([2, 5, 20]))
-def test_one_item_less_changes_at_most_one_percent_of_the_other_labels(seed, n_items, n_present):
-    posteriors, _ = draw(seed, n_items, 40, n_present)
-    found = label(posteriors).labels[0, 1:]
-    without = label(posteriors[1:]).labels[0]
-    assert int((found != without).sum()) <= 0.01 * n_items + 1
+@pytest.mark.parametrize("n_present", [2, 5, 20])
+def test_one_item_less_changes_one_percent_of_the_other_labels_and_no_sure_one(n_present):
+    """Where single scores say little, a whole group of items may be as probable as another."""
+    changed = []
+    for seed in range(10):
+        posteriors, _ = draw(seed, 100, 40, n_present)
+        found = label(posteriors)
+        without = label(posteriors[1:])
+        differs = found.labels[0, 1:] != without.labels[0]
+        claimed = found.probabilities[0, 1:].amax(-1)
+        assert not bool((differs & (claimed > 0.5)).any())
+        changed.append(float(differs.double().mean()))
+    assert sum(changed) / len(changed) <= 0.01
 
 
 @RARE

@@ -33,7 +33,7 @@ def from_scores(posteriors: torch.Tensor, labelled=None, known=None, **params) -
 
 
 def temperature(found: Solution) -> float:
-    return float(found.learned["temperature"])
+    return float(found.told["temperature"])
 
 
 def test_items_help_each_other():

@@ -15,7 +15,9 @@ kernel                           what it fuses                              plai
 ``calibration.root_kernel``      the inverse factors of metrics             ``torch.linalg.cholesky``
 ===============================  =========================================  ===========================
 
-``core.kernels.launch`` starts all of them, and makes sure of what they assume about memory.
+``calibration.representation_kernel`` does to rows what ``calibration.representation`` says, and
+``calibration.log_sums_kernel`` sums likelihoods. ``core.kernels.launch`` starts all of them, and
+makes sure of what they assume about memory.
 
 Kernels are written in Triton, which comes with the CUDA builds of torch. The plain versions run on a CPU, where Triton
 is missing, and when the environment has MANYWAY_PLAIN=1.

@@ -1,4 +1,12 @@
-"""What a distance or a score means, learned from labelled examples."""
+"""What a distance or a score means, learned from labelled examples.
+
+``representation`` says what is compared: rows in which columns count as much as they should.
+``calibration`` puts the rest together for distances: ``metric`` has the directions that count,
+``left_out`` the answers for examples that are left out in turn, which choose the metric and the
+precision, ``wrong_labels`` the examples that look mislabelled, and ``tuning`` prototypes that are
+moved to label better. ``transforms`` has the feature transforms of all methods, and
+``temperature_scaling`` the scale and the bias of logits.
+"""
 
 import lazy_loader
 

@@ -54,6 +54,7 @@ from manyway.methods.calibration.metric import (
     differences,
     metrics_of,
 )
+from manyway.methods.calibration.representation import column_variances
 from manyway.methods.calibration.wrong_labels import (
     JudgedLabels,
     judge_labels,
@@ -101,14 +102,13 @@ class Calibration:
     scatter: Tensor  # [t] S, the pooled within-class scatter
     precision: Tensor  # [t] τ
     shrinkage: Tensor  # [t] γ of the metric
-    # [t] standard deviation of ‖z − w‖² − S − S/n for members of the nearest class, divided by 1 +
-    # 1/n
+    # [t] standard deviation of ‖z − w‖² − S − S/n for members of the nearest class, by 1 + 1/n
     noise: Tensor
     losses: Tensor  # [t, n] the cross-entropy of left-out samples times their weights
     power: Tensor  # [t] what final probabilities are raised to
     clumped: Tensor  # [t] κ of ``manyway.methods.evidence.judge``; 0 where it is not measured
     trust: Tensor  # [t, k] s, by which prototypes are shorter than the means of their samples
-    # [t] g₀: how far from the middle class means are expected, in lengths of their prototypes
+    # [t] √max(r): how far from the middle class means are expected, in lengths of their prototypes
     reach: Tensor
     freedom: Tensor  # [t] f, the degrees of freedom of the differences within classes
     weights: Tensor  # [t, s] how much each sample counts: less than 1 where its label looks wrong
@@ -158,11 +158,10 @@ class Calibration:
         return part / self.metric.stretch.square()
 
     def linear(self) -> tuple[Tensor, Tensor]:
-        """Weights a [t, d, k] and biases b [t, k] of the log-likelihood.
+        """Weights a [t, d, k] and biases b [t, k] of the log-likelihood of placed features.
 
-        That of placed features is z·a_k + b_k plus a number that is equal for all classes.
-
-        Accurate enough for a softmax, and only one product.
+        It is z·a_k + b_k plus a number that is equal for all classes: one product, accurate enough
+        for a softmax.
         """
         precision = self.precision.unsqueeze(-1)
         weights = (precision.unsqueeze(-1) * self.offsets).mT.contiguous()
@@ -179,14 +178,12 @@ class Calibration:
         return replace(self, metric=metric, **tensors)
 
     def shrunk(self, constants: Constants) -> Calibration:
-        """Prototypes as far as they can be trusted.
+        """With prototypes as far as they can be trusted: shrunk towards their middle.
 
-        Class means are taken to be normal around their middle.
-
-        Let the class means have the variance ρS. The best guess of a class mean is then r_k w_k
-        with r_k = ρ/(ρ + 1/n_k), as if there were 1/ρ further samples in the middle. ρ is estimated
-        by moments, E‖w_k‖² = (1 − 1/K) ρS + S e_k with e_k = (1 − 2/K)/n_k + Σ_j 1/(n_j K²), in
-        which classes have the weights (ρ + 1/n_k)⁻².
+        Let the class means be normal around their middle with the variance ρS. The best guess of a
+        class mean is then r_k w_k with r_k = ρ/(ρ + 1/n_k), as if there were 1/ρ further samples in
+        the middle. ρ is estimated by moments, E‖w_k‖² = (1 − 1/K) ρS + S e_k with
+        e_k = (1 − 2/K)/n_k + Σ_j 1/(n_j K²), in which classes have the weights (ρ + 1/n_k)⁻².
 
         Real class means are not normal, and r_k shortens them too much: left-out samples of
         embeddings, tables and simulated features have the smallest cross-entropy half-way between
@@ -234,9 +231,9 @@ class Calibration:
         )
 
     def unshrunk(self) -> Calibration:
-        """Prototypes that are the means of their samples.
+        """With prototypes that are the means of their samples.
 
-        How far a query is from a class, and not which is nearest.
+        They say how far a query is from a class; shrunk ones say which class is nearest.
         """
         offsets = self.offsets / self.trust.unsqueeze(-1)
         counts = torch.minimum(self.counts, self.examples)
@@ -251,22 +248,18 @@ class Calibration:
         )
 
     def with_classes(self, placed: Tensor) -> Calibration:
-        """Further classes, each with one sample [t, n, d] that is placed already.
+        """With further classes, each with one sample [t, n, d] that is placed already.
 
-        The error of its prototype is S.
-
-        The prototype is the sample itself. Shrunk towards the middle it would be near every query:
-        of 112 birds of eight species, one of them new, a new class then took 54 and 12 of these
-        were right, and takes 10 with 8 right.
+        The prototype is the sample itself, and its error S. Shrunk towards the middle it would be
+        near every query: of 112 birds of eight species, one of them new, a new class then took 54
+        and 12 of these were right, and takes 10 with 8 right.
         """
         ones = self.counts.new_ones(placed.shape[:2])
+        squares = placed.square().sum(-1) - self.scatter.unsqueeze(-1)
         return replace(
             self,
             offsets=torch.cat([self.offsets, placed], 1),
-            squares=torch.cat(
-                [self.squares, placed.square().sum(-1) - self.scatter.unsqueeze(-1)],
-                1,
-            ),
+            squares=torch.cat([self.squares, squares], 1),
             counts=torch.cat([self.counts, ones], 1),
             examples=torch.cat([self.examples, ones], 1),
             trust=torch.cat([self.trust, ones], 1),
@@ -285,10 +278,7 @@ def _for_tasks(rows: Tensor, like: Tensor) -> Tensor:
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Placing:
-    """The coordinates of a calibration, as a map of rows [t, n, d].
-
-    One row of tensors serves all tasks.
-    """
+    """``Calibration.place`` as a map of rows [t, n, d]. Tensors [1, …] serve all tasks."""
 
     middle: Tensor  # [t, 1, d]
     metric: Tensor | None  # [t, d, d]; None for plain distances
@@ -302,7 +292,7 @@ class Placing:
         return rows.mul_(self.factor.view(-1, 1, 1)).view(shape)
 
 
-def calibrate(
+def calibrate_distances(
     tasks: Tasks,
     constants: Constants,
     precision: float | None = None,
@@ -354,7 +344,7 @@ def calibrate_and_place(
     finish: Finish | None = None,
     doubt_labels: bool = False,
 ) -> PlacedTasks:
-    """The same, and the placed queries.
+    """What ``calibrate_distances`` learns, and the queries in the coordinates of it.
 
     Metrics are not kept: those of many tasks take much memory.
     """
@@ -387,7 +377,7 @@ class _Block(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True)
 class _Asked:
-    """What is asked of a calibration; see ``calibrate``."""
+    """What is asked of a calibration; see ``calibrate_distances``."""
 
     precision: float | None
     metric: bool
@@ -401,13 +391,15 @@ def _blocks(tasks: Tasks, constants: Constants, asked: _Asked) -> Iterator[_Bloc
     size = max(1, _BLOCK_NUMBERS[tasks.device.type] // _numbers_per_task(tasks, asked.metric))
     for first in range(0, tasks.n_tasks, size):
         block = slice(first, first + size)
-        some = tasks[block]
-        if some.centre is None:  # gathered once
-            some = replace(some, support_table=some.support, support_index=None, factor=None)
-        found = _calibrated_block(some, constants, asked)
+        of_block = tasks[block]
+        if of_block.centre is None:  # gathered once
+            of_block = replace(
+                of_block, support_table=of_block.support, support_index=None, factor=None
+            )
+        calibration = _calibrated_block(of_block, constants, asked)
         if asked.finish is not None:
-            found = asked.finish(found, some)
-        yield _Block(block, found)
+            calibration = asked.finish(calibration, of_block)
+        yield _Block(block, calibration)
 
 
 def _calibrated_block(tasks: Tasks, constants: Constants, asked: _Asked) -> Calibration:
@@ -421,15 +413,16 @@ def _calibrated_block(tasks: Tasks, constants: Constants, asked: _Asked) -> Cali
     can_judge = tasks.n_support > tasks.n_classes > 1
     if not (asked.doubt_labels and asked.precision is None and can_judge):
         return both.best
-    error_rates = learn_error_rates(both, tasks, samples, constants)
+    with _rounding(tasks.support_table):  # whether any label is in doubt
+        error_rates = learn_error_rates(both, tasks, samples, constants)
     doubtful = error_rates.some_wrong.nonzero().squeeze(1)
     if not len(doubtful):  # most often
         return both.best
-    some = tasks[doubtful]
-    of_some = [mapped(one, itemgetter(doubtful)) for one in both]
-    judged = judge_labels(of_some, some, error_rates[doubtful])
-    weighted = _moments(some, judged.weights)
-    again = calibrated(some, weighted, samples[doubtful], weights=judged.weights).best
+    in_doubt = tasks[doubtful]
+    of_doubtful = [mapped(calibration, itemgetter(doubtful)) for calibration in both]
+    judged = judge_labels(of_doubtful, in_doubt, error_rates[doubtful])
+    weighted = _moments(in_doubt, judged.weights)
+    again = calibrated(in_doubt, weighted, samples[doubtful], weights=judged.weights).best
     again = replace(again, wrong=judged.wrong, looks_like=judged.looks_like)
     return both.best.with_rows(doubtful, again)
 
@@ -554,9 +547,9 @@ def _by_leaving_out(
     with _rounding(rows.residuals):
         inner = Inner.of(rows.residuals, plain.offsets, rows.labels)
     every = ceil(rows.residuals.shape[1] / _MOST_FOR_METRIC)
-    some = inner
+    for_metric = inner
     if metric:
-        some = inner.some(every)  # a copy, because classifying may overwrite the others
+        for_metric = inner.some(every)  # a copy, because classifying may overwrite the others
     answers = left_out.classified(inner)
     plain = replace(
         plain,
@@ -570,7 +563,7 @@ def _by_leaving_out(
         plain,
         tasks,
         rows=rows.some(every),
-        inner=some,
+        inner=for_metric,
         left_out=left_out.some(every),
         constants=constants,
         weights=weights,
@@ -643,8 +636,7 @@ def _spreads(moments: _Moments, prototypes: Tensor, constants: Constants) -> _Sp
     totals = moments.squares
     n_classes = counts.shape[1]
     squares = prototypes.square().sum(-1)
-    # Classes of many samples must not decide alone; where all have as many, all weights are the
-    # same.
+    # Classes of many samples must not decide alone; where all have as many, weights are the same.
     weights = counts.rsqrt()
     within = ((totals - squares * counts).clamp_min(0) * weights).sum(-1)
     freedom = ((counts - moments.taken) * weights).sum(-1)
@@ -668,8 +660,9 @@ def _usual_precision(
     usual = constants.one_shot_precision / spreads.variance * errors
     if tasks.n_support == tasks.n_classes:
         return usual
-    centred = tasks.support - Offsets.of(prototypes).middle
-    return torch.minimum(usual, gaussian_precision(centred, spreads.scatter, counts))
+    variances = column_variances(tasks.support, Offsets.of(prototypes).middle)
+    precision = gaussian_precision(variances, tasks.n_support, spreads.scatter, counts)
+    return torch.minimum(usual, precision)
 
 
 def _with_metric(
@@ -737,12 +730,12 @@ def _choose(
 ) -> _Choice:
     """The γ whose answers have the smallest cross-entropy, 1 included, whose answers are ``plain``.
 
-    γ below ``free`` [t] = d/(d + 2f) costs ln(free/γ) nats: a prior, for f contrasts do not support a
-    covariance that is sharper, and left-out samples may hardly differ in what they gain from one
+    γ below ``free`` [t] = d/(d + 2f) costs ln(free/γ) nats: a prior, for f contrasts do not support
+    a covariance that is sharper, and left-out samples may hardly differ in what they gain from one
     that is singular by chance. As a strict limit, at d/(d + 4f), it cost 12 points on five
     correlated measurements with two examples per class. ``weight`` [t] is 1/(f·v).
     """
-    best = Answers(*(one.clone() for one in plain))
+    best = plain
     shrinkage = torch.ones_like(weight)
     near = plain.precision
     best_root: Tensor | None = None
@@ -750,15 +743,14 @@ def _choose(
         with _rounding(metrics.features):  # a choice among a few values needs no more digits
             root = metrics.root(gamma)
             inner = products(root, gamma)
-        one = left_out.classified(inner, (1 - gamma) * weight, plain.spread, near)
-        near = one.precision
-        price = (free / gamma).log().clamp_min(0) / one.losses.shape[-1]
-        one = one._replace(losses=one.losses + price.unsqueeze(-1))
+        answers = left_out.classified(inner, (1 - gamma) * weight, plain.spread, near)
+        near = answers.precision
+        price = (free / gamma).log().clamp_min(0) / answers.losses.shape[-1]
+        answers = answers._replace(losses=answers.losses + price.unsqueeze(-1))
         lowest = best.losses.sum(-1)
-        better = one.losses.sum(-1) < torch.minimum(_LESS * lowest, lowest - _NO_LOSS)
-        for mine, theirs in zip(best, one, strict=True):
-            mine[better] = theirs[better]
-        shrinkage[better] = gamma
+        better = answers.losses.sum(-1) < torch.minimum(_LESS * lowest, lowest - _NO_LOSS)
+        best = best.where(~better, answers)
+        shrinkage = shrinkage.where(~better, gamma)
         if best_root is None:
             best_root = root
         elif not metrics.inverts:
@@ -767,16 +759,16 @@ def _choose(
     return _Choice(best=best, shrinkage=shrinkage, root=best_root)
 
 
-def gaussian_precision(support: Tensor, scatter: Tensor, counts: Tensor) -> Tensor:
+def gaussian_precision(
+    variances: Tensor, n_support: int, scatter: Tensor, counts: Tensor
+) -> Tensor:
     """[t] the precision for independent normal features, as many as matter: (Σ v)²/Σ v².
 
-    v are their variances. Samples [t, s, d] are relative to their middle. The scatter S is that of
-    so many features of variance 1/τ, and a prototype adds its error. Where features are few, the
-    usual precision is too high.
+    v [t, d] are their variances. The scatter S is that of so many features of variance 1/τ, and a
+    prototype adds its error. Where features are few, the usual precision is too high.
     """
-    variances = support.square().mean(1)
     tiny = torch.finfo(scatter.dtype).tiny
     number = variances.sum(-1).square() / variances.square().sum(-1).clamp_min(tiny)
-    freedom = number * (support.shape[1] - counts.shape[1])
+    freedom = number * (n_support - counts.shape[1])
     number = number * (1 - 2 / freedom.clamp_min(_LEAST_FREEDOM))
     return number / scatter.clamp_min(tiny) * (counts / (counts + 1)).mean(-1)

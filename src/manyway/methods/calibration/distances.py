@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+import torch
 from torch import Tensor
 
 from manyway.core import column_sums
@@ -35,20 +36,40 @@ def squared_distances(samples: Tensor, prototypes: Tensor) -> Tensor:
     return distances_to(samples - offsets.middle, offsets.rows, offsets.squares)
 
 
-def distances_to(samples: Tensor, rows: Tensor, squares: Tensor) -> Tensor:
+def distances_around_zero(samples: Tensor, prototypes: Tensor) -> Tensor:
+    """The same where the rows have their middle near 0."""
+    if samples.shape[-1] <= _FEW_FEATURES:
+        return _sums_of_squares(samples, prototypes)
+    return distances_to(samples, prototypes, _squared_lengths(prototypes).squeeze(-1))
+
+
+def distances_to(
+    samples: Tensor, rows: Tensor, squares: Tensor, at_once: bool | None = None
+) -> Tensor:
     """[t, n, k] squared distances of samples [t, n, d] to rows [t, k, d].
 
     The rows have the squared lengths [t, k].
 
-    Rows and lengths [1, …] serve all tasks.
+    Rows and lengths [1, …] serve all tasks. On a GPU squares are added with the product
+    (``at_once``; None: where there is a GPU).
     """
     flat = samples
     if len(rows) != len(samples):
         flat = samples.reshape(1, -1, samples.shape[-1])
+    if at_once is None:
+        at_once = samples.is_cuda
+    if at_once:
+        found = torch.baddbmm(squares.unsqueeze(1), flat, rows.mT, alpha=-2)
+        return found.view(*samples.shape[:2], -1).add_(_squared_lengths(samples))
     # On a CPU this is twice as fast as baddbmm, which is slow with a transposed operand.
     products = (flat @ rows.mT).view(*samples.shape[:2], -1)
     lengths = samples.square().sum(-1, keepdim=True)
     return products.mul_(-2).add_(lengths).add_(squares.unsqueeze(1))
+
+
+def _squared_lengths(rows: Tensor) -> Tensor:
+    """[t, n, 1] of rows [t, n, d], without an array of their squares."""
+    return torch.linalg.vector_norm(rows, dim=-1, keepdim=True).square_()
 
 
 def distances_between(samples: Tensor) -> Tensor:

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from manyway.core.kernels import fused
-from manyway.methods.calibration.metric import Inner, rows_of
+from manyway.methods.calibration.metric import Inner, residuals_of
 
 MOST_SAMPLES = 512  # samples that are left out in turn, evenly spaced: enough to fit a precision
 _NEWTON_STEPS = 8  # from the usual precision
@@ -52,7 +52,7 @@ def left_out_samples(labels: Tensor, counts: Tensor) -> Tensor:
 
 
 def ranks_of(labels: Tensor, counts: Tensor) -> Tensor:
-    """[t, s] the number of earlier samples of the same class, from labels [t, s] and counts [t, k]."""
+    """[t, s] how many earlier samples have the same class, by labels [t, s] and counts [t, k]."""
     order = labels.argsort(dim=1, stable=True)
     places = torch.arange(labels.shape[1], device=labels.device)
     places = torch.empty_like(order).scatter_(1, order, places.expand_as(order))
@@ -66,6 +66,15 @@ class Answers(NamedTuple):
     precision: Tensor  # [t] the best τ
     spread: Tensor  # [t] the within-class scatter
     noise: Tensor  # [t] as in ``Calibration``
+
+    def where(self, mine: Tensor, others: Answers) -> Answers:
+        """These for some tasks [t], and the others for the rest."""
+        return Answers(
+            losses=self.losses.where(mine.unsqueeze(-1), others.losses),
+            precision=self.precision.where(mine, others.precision),
+            spread=self.spread.where(mine, others.spread),
+            noise=self.noise.where(mine, others.noise),
+        )
 
 
 class Terms(NamedTuple):
@@ -104,7 +113,8 @@ class LeftOut:
     ) -> LeftOut:
         """Samples with labels [t, n] of classes with counts [t, k].
 
-        S and the usual precision [t], and the weights [t, n] of the samples (None: all are 1).
+        ``scatter`` [t] is S, ``usual`` [t] the usual precision, and ``weights`` [t, n] are those of
+        the samples; None: all are 1.
         """
         own_counts = counts.gather(1, labels)
         if weights is None:
@@ -216,9 +226,12 @@ class LeftOut:
 
         Samples are [t, n, d], prototypes [t, k, d]; ``weight`` as in ``classified``.
         """
-        residuals = samples - rows_of(prototypes, self.labels)
-        inner = Inner.of(residuals, prototypes, self.labels)
-        return self._distances(inner, self._terms(inner, weight))
+        inner = Inner.of(residuals_of(samples, prototypes, self.labels), prototypes, self.labels)
+        terms = self._terms(inner, weight)
+        if not self._fused(inner):
+            return self._distances(inner, terms)
+        self._fit_fused(inner, terms, self.usual, steps=0)
+        return inner.products  # which the kernel has overwritten
 
     def _terms(
         self,
@@ -288,9 +301,9 @@ class LeftOut:
         return (self.own_counts - self.own_weights).clamp_min(_LEAST_OTHERS)
 
     def _noise(self, own: Tensor) -> Tensor:
-        """[t] the deviation of the excess of left-out samples, per 1 + 1/n.
+        """[t] the standard deviation of the excess of left-out samples over S, per 1 + 1/n.
 
-        It is the standard deviation of the excess over their own prototype.
+        ``own`` [t, n] are the squared distances to their own prototypes.
         """
         excess = (own - self.scatter.unsqueeze(-1)) / (1 + 1 / self._others)
         total = self.usable.sum(-1).clamp_min(1)

@@ -108,6 +108,7 @@ class Contrasts:
         ``weights`` [t, s] of the samples; None: all are 1.
         """
         labels = tasks.support_labels
+        weighted = weights is not None
         if weights is None:
             weights = torch.ones_like(counts[:, :1]).expand(-1, labels.shape[1])
             if labels.stride(0) == 0:
@@ -130,7 +131,8 @@ class Contrasts:
         scale = 1 / ((counts / weights.gather(1, firsts)).sqrt() - 1).clamp_min(least)
         middles = means + (means - tasks.some_support(firsts)) * scale.unsqueeze(-1)
         rows = differences(tasks, others, middles, names)
-        rows = rows.mul_(weights.gather(1, others).sqrt().unsqueeze(-1))
+        if weighted:
+            rows = rows.mul_(weights.gather(1, others).sqrt().unsqueeze(-1))
         return Contrasts(
             rows=rows,
             labels=names,
@@ -176,6 +178,18 @@ def differences(tasks: Tasks, which: Tensor, others: Tensor, of: Tensor) -> Tens
     return tasks.some_support(which).sub_(rows_of(others, of))
 
 
+def residuals_of(samples: Tensor, prototypes: Tensor, labels: Tensor) -> Tensor:
+    """[t, n, d] samples [t, n, d] less the prototypes [t, k, d] of their classes [t, n]."""
+    if fused(samples):
+        from manyway.core.kernels import rows
+
+        n_tasks, n_samples, n_features = samples.shape
+        if n_features <= rows.MAX_FEATURES:
+            index = torch.arange(n_tasks * n_samples, device=samples.device).view(n_tasks, -1)
+            return rows.gathered(samples.flatten(0, 1), index, None, prototypes, labels)
+    return samples - rows_of(prototypes, labels)
+
+
 @dataclass(frozen=True, eq=False)
 class Metric:
     """The metrics that were chosen for some tasks, as a map of features."""
@@ -192,14 +206,14 @@ class Metric:
         """Those of consecutive tasks."""
         if len(metrics) == 1:
             return metrics[0]
-        return metrics[0]._changed(lambda *parts: torch.cat(parts), *metrics[1:])
+        return metrics[0]._with_tensors(lambda *parts: torch.cat(parts), *metrics[1:])
 
     def with_rows(self, which: Tensor, others: Metric) -> Metric:
         """With the metrics ``others`` of some tasks [m] in the place of these."""
-        return self._changed(lambda mine, theirs: mine.index_copy(0, which, theirs), others)
+        return self._with_tensors(lambda own, new: own.index_copy(0, which, new), others)
 
-    def _changed(self, change: Callable[..., Tensor], *others: Metric) -> Metric:
-        """With other tensors, which ``change`` makes of these and of the same ones of others."""
+    def _with_tensors(self, change: Callable[..., Tensor], *others: Metric) -> Metric:
+        """With the tensors that ``change`` makes of these and of the same ones of others."""
         changed: dict[str, Any] = {}
         for name in self.whitening.tensors:
             parts = [getattr(one.whitening, name) for one in (self, *others)]
@@ -264,12 +278,13 @@ class Scatter:
     def root(self, gamma: float | Tensor) -> Tensor:
         """[t, d, d] L for a γ < 1, or one per task [t], where A = LL'; L⁻¹ where ``inverts``."""
         gammas = torch.as_tensor(gamma, dtype=self.weight.dtype, device=self.weight.device)
-        shrunk = _shrunk(self.products, (1 - gamma) * self.weight, gammas.expand_as(self.weight))
+        factor = (1 - gamma) * self.weight
+        diagonal = gammas.expand_as(self.weight)
         if not self.inverts:
-            return torch.linalg.cholesky(shrunk)
+            return torch.linalg.cholesky(_shrunk(self.products, factor, diagonal))
         from manyway.methods.calibration import root_kernel
 
-        return root_kernel.inverse_root(shrunk)
+        return root_kernel.inverse_root(_shrunk_below(self.products, factor, diagonal))
 
     def crossed(self, features: Tensor) -> Tensor:
         """Features [t, n, d] as they are: nothing is to be computed before γ is known."""
@@ -332,7 +347,7 @@ class RootWhitening:
         ``crossed``: what ``Gram.crossed`` gives for them, if it is known.
         """
         if self.inverted:
-            return features @ self.root.mT
+            return times_lower(features, self.root)
         return solve_lower(self.root, features.mT).mT
 
 
@@ -453,6 +468,7 @@ class GramWhitening:
 
 
 _PANEL = 128  # columns that are handled at once
+_WIDE_PANEL = 256  # the same where products are fast, and reading rows again is not
 
 
 def products_among(rows: Tensor, panels: bool | None = None) -> Tensor:
@@ -479,6 +495,34 @@ def _shrunk(products: Tensor, factor: Tensor, diagonal: Tensor) -> Tensor:
     shrunk = products * factor.view(-1, 1, 1)
     shrunk.diagonal(dim1=1, dim2=2).add_(diagonal.view(-1, 1))
     return shrunk
+
+
+def _shrunk_below(products: Tensor, factor: Tensor, diagonal: Tensor) -> Tensor:
+    """``_shrunk`` of the lower triangle alone; what is above it may be anything."""
+    shrunk = torch.empty_like(products)
+    for first in range(0, products.shape[-1], _WIDE_PANEL):
+        last = first + _WIDE_PANEL
+        block = products[:, first:last, :last]
+        torch.mul(block, factor.view(-1, 1, 1), out=shrunk[:, first:last, :last])
+    shrunk.diagonal(dim1=1, dim2=2).add_(diagonal.view(-1, 1))
+    return shrunk
+
+
+def times_lower(rows: Tensor, root: Tensor) -> Tensor:
+    """[t, n, d] rows times L', for lower triangular L [t, d, d].
+
+    A column of the result needs no more columns of the rows than it has before it. Panels are wide:
+    the rows are read again for each.
+    """
+    size = root.shape[-1]
+    if size <= _WIDE_PANEL or len(root) != len(rows):
+        return rows @ root.mT
+    found = rows.new_empty(rows.shape)
+    for first in range(0, size, _WIDE_PANEL):
+        last = first + _WIDE_PANEL
+        below = root[:, first:last, :last].mT
+        torch.bmm(rows[..., :last], below, out=found[..., first:last])
+    return found
 
 
 def solve_lower(root: Tensor, right: Tensor, panels: bool | None = None) -> Tensor:

@@ -50,15 +50,20 @@ from __future__ import annotations
 
 from dataclasses import dataclass, fields, replace
 from math import ceil
+from typing import TYPE_CHECKING, NamedTuple
 
 import torch
 from torch import Tensor
 
-from manyway.core import Tasks, class_sums, one_hot
+from manyway.core import Tasks, class_sums, count_labels, dense, one_hot
+from manyway.core.kernels import fused
 from manyway.methods.calibration.constants import Constants
-from manyway.methods.calibration.distances import squared_distances
+from manyway.methods.calibration.distances import distances_around_zero, squared_distances
 from manyway.methods.calibration.log_sums import log_sums
 from manyway.methods.calibration.metric import rows_of
+
+if TYPE_CHECKING:
+    from manyway.methods.calibration.representation_kernel import Curve, Order, Place
 
 _MOST_ROWS = 512  # evenly spaced examples that show how columns are distributed
 _MOST_COMPARED = 128  # of these, in pairs
@@ -67,11 +72,8 @@ _ROUNDING = 4  # a standard deviation of so many last digits of the middle is no
 _CONSTANT = 1e-10  # a part of a variance that is none, but for rounding
 _CUBE = 3  # the power whose mean is the skewness
 _OWN_SCALES = (0.0, 1.0)  # the values of θ that are tried
-_LOG_PRECISIONS = (
-    -1.0,
-    6.0,
-    15,
-)  # ln of τ times the squared distance of held-out examples: lowest, highest, number
+# ln of τ times the squared distance of held-out examples: lowest, highest, number
+_LOG_PRECISIONS = (-1.0, 6.0, 15)
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -90,8 +92,49 @@ class Representation:
         """[t, n, d] z, from rows [t, n, d]; or [n, d] from [n, d] where there is one task."""
         if rows.ndim == 2:
             return self(rows.unsqueeze(0)).squeeze(0)
-        scaled = (self.curved(rows) - self.middle) * self.weights
+        if _fused(rows) and self._serves(len(rows)):
+            from manyway.methods.calibration import representation_kernel
+
+            return representation_kernel.represented(rows, None, self._curve, self._place)
+        scaled = self._scaled(rows)
         return _shortened(scaled, self.columns, self.shortening)
+
+    def of_tasks(self, tasks: Tasks) -> Tasks:
+        """The tasks with all rows [t, n, d] represented. On a GPU they are read where they lie."""
+        if tasks.factor is not None or tasks.centre is not None or not _fused(tasks.query_table):
+            return dense(tasks, self)
+        support = self._found(tasks.support_table, tasks.support_index)
+        query = self._found(tasks.query_table, tasks.query_index)
+        vectors = tasks.class_features
+        changed = None if vectors is None else self(vectors)
+        return tasks.with_rows(support, query, class_table=changed)
+
+    def _found(self, table: Tensor, index: Tensor | None) -> Tensor:
+        """[t, n, d] z of the rows ``index`` [t, n] of a table [m, d]; None: of [t, n, d]."""
+        if index is None or not self._serves(len(index)):
+            return self(table if index is None else table[index])
+        from manyway.methods.calibration import representation_kernel
+
+        return representation_kernel.represented(table, index, self._curve, self._place)
+
+    def _serves(self, n_tasks: int) -> bool:
+        """Whether every tensor has a row for each of so many tasks, or all have one for all."""
+        lengths = {len(getattr(self, one.name)) for one in fields(self)}
+        return lengths in ({1}, {n_tasks})
+
+    @property
+    def _curve(self) -> Curve:
+        """For kernels."""
+        from manyway.methods.calibration.representation_kernel import Curve
+
+        return Curve(self.lowest, self.power)
+
+    @property
+    def _place(self) -> Place:
+        """For kernels."""
+        from manyway.methods.calibration.representation_kernel import Place
+
+        return Place(self.middle, self.weights, self.columns, self.shortening)
 
     def with_gaps(self, rows: Tensor) -> Tensor:
         """[t, n, d] z, from rows [t, n, d] in which cells may be missing (NaN); these get the middle, 0.
@@ -99,12 +142,12 @@ class Representation:
         A row is shortened as if each missing cell had the mean square of those that are there and of one further cell
         with the square 1.
         """
-        scaled = (self.curved(rows) - self.middle) * self.weights
+        scaled = self._scaled(rows)
         return scaled.nan_to_num(0.0) * self._shortening_with_gaps(scaled)
 
     def cells(self, rows: Tensor, scaled_cells: Tensor) -> Tensor:
         """[t, n, d] the x of scaled cells z [t, n, d], in rows [t, n, d] with gaps."""
-        scaled = (self.curved(rows) - self.middle) * self.weights
+        scaled = self._scaled(rows)
         lengths = self._shortening_with_gaps(scaled)
         weights = self.weights.where(self.weights > 0, 1.0)
         curved = scaled_cells / (lengths * weights) + self.middle
@@ -124,7 +167,7 @@ class Representation:
 
         The mean of examples has 1. Rows [t, n, d] that are far from the middle have less. Cells may be missing.
         """
-        scaled = (self.curved(rows) - self.middle) * self.weights
+        scaled = self._scaled(rows)
         if bool(scaled.isnan().any()):
             factors = self._shortening_with_gaps(scaled)
         else:
@@ -133,7 +176,7 @@ class Representation:
         return (factors.square() / self.of_examples).squeeze(-1)
 
     @property
-    def learned(self) -> dict[str, Tensor]:
+    def told(self) -> dict[str, Tensor]:
         """What is worth telling, a number per task [t] each."""
         return {
             "power": self.power.flatten(),
@@ -145,6 +188,10 @@ class Representation:
         """[t, n, d] y, from rows [t, n, d]."""
         return _raised(rows - self.lowest, self.power)
 
+    def _scaled(self, rows: Tensor) -> Tensor:
+        """[t, n, d] v, from rows [t, n, d]; NaN where a cell is missing."""
+        return (self.curved(rows) - self.middle) * self.weights
+
     def __getitem__(self, which: slice | Tensor) -> Representation:
         return Representation(**{one.name: getattr(self, one.name)[which] for one in fields(self)})
 
@@ -155,28 +202,21 @@ def learn_representation(tasks: Tasks, constants: Constants) -> Representation:
     The mean of the base classes, where it is given, is the middle of symmetric columns.
     """
     tasks = tasks[:1] if tasks.shared_support else tasks
-    support = tasks.support
-    every = ceil(tasks.n_support / _MOST_ROWS)
-    lowest = support.amin(1, keepdim=True)
-    rows = support - lowest
-    asymmetry = (_skewness(rows[:, ::every]) / 2).clamp(0, 1)
-    power = 1 - 0.5 * asymmetry
-    rows = _raised(rows, power)
-    classes = _Classes.of(rows, tasks.support_labels, tasks.n_classes, every)
-    rows = rows[:, ::every]
+    examples = _Examples.of(tasks)
+    rows = examples.rows
+    classes = examples.classes
     scales = _middle_and_scales(rows, classes)
     middle = scales.middle
     weights = scales.weights(_part_of_own_scales(rows, classes, scales.spread, constants))
     if tasks.base_mean is not None:
-        of_base = _raised(tasks.base_mean - lowest, power)
-        middle = torch.lerp(of_base, middle, asymmetry)
-    scaled = (rows - middle) * weights
-    columns = _effective_columns(scaled, (weights > 0).sum((1, 2)))
+        of_base = _raised(tasks.base_mean - examples.lowest, examples.power)
+        middle = torch.lerp(of_base, middle, examples.asymmetry)
+    columns = _columns_of(rows, middle, weights)
     shortening = _shortening(columns, constants)
-    squares = scaled.square().sum(-1, keepdim=True)
+    squares = _squared_lengths(rows, middle, weights)
     return Representation(
-        lowest=lowest,
-        power=power,
+        lowest=examples.lowest,
+        power=examples.power,
         middle=middle,
         weights=weights,
         columns=columns,
@@ -185,9 +225,124 @@ def learn_representation(tasks: Tasks, constants: Constants) -> Representation:
     )
 
 
+class _Examples(NamedTuple):
+    """The examples of some tasks, with what their columns say alone."""
+
+    lowest: Tensor  # [t, 1, d] a
+    asymmetry: Tensor  # [t, 1, 1] half the mean skewness, between 0 and 1
+    power: Tensor  # [t, 1, 1] p
+    rows: Tensor  # [t, s, d] y of those that are looked at
+    classes: _Classes
+
+    @staticmethod
+    def of(tasks: Tasks) -> _Examples:
+        every = ceil(tasks.n_support / _MOST_ROWS)
+        if _fused(tasks.support_table) and tasks.factor is None and tasks.centre is None:
+            return _Examples._by_kernels(tasks, every)
+        support = tasks.support
+        lowest = support.amin(1, keepdim=True)
+        rows = support - lowest
+        asymmetry = (_skewness(rows[:, ::every]) / 2).clamp(0, 1)
+        power = 1 - 0.5 * asymmetry
+        rows = _raised(rows, power)
+        classes = _Classes.of(rows, tasks.support_labels, tasks.n_classes, every)
+        return _Examples(lowest, asymmetry, power, rows[:, ::every], classes)
+
+    @staticmethod
+    def _by_kernels(tasks: Tasks, every: int) -> _Examples:
+        """The same without an array of all rows."""
+        from manyway.methods.calibration import representation_kernel as kernels
+
+        table = tasks.support_table.reshape(-1, tasks.n_features)
+        index = tasks.support_rows
+        found = kernels.columns_of(table, index, every)
+        varies = _varying(found.variance, found.largest)
+        asymmetry = (_mean_skewness(found.skewness, varies) / 2).clamp(0, 1)
+        power = 1 - 0.5 * asymmetry
+        curve = kernels.Curve(found.lowest, power)
+        order = _order_of(tasks.support_labels, tasks.n_classes)
+        places = order._replace(rows=index.gather(1, order.rows))
+        counts = order.starts.diff(dim=1).to(table)
+        means = kernels.class_sums(table, places, curve=curve)
+        means = means.div_(counts.clamp_min(1).unsqueeze(-1))
+        some = tasks.support_labels[:, ::every]
+        classes = _Classes(
+            labels=some,
+            counted=torch.ones_like(some, dtype=table.dtype),
+            counts=counts,
+            means=means,
+            order=_order_of(some, tasks.n_classes),
+        )
+        rows = kernels.represented(table, index[:, ::every], curve)
+        return _Examples(found.lowest, asymmetry, power, rows, classes)
+
+
+def _fused(rows: Tensor) -> bool:
+    """Whether kernels can be used for rows […, d]."""
+    if not fused(rows) or rows.dtype != torch.float32:
+        return False
+    from manyway.methods.calibration.representation_kernel import MAX_FEATURES
+
+    return rows.shape[-1] <= MAX_FEATURES
+
+
+def _order_of(labels: Tensor, n_classes: int) -> Order:
+    """The examples with labels [t, s] class by class, for kernels."""
+    from manyway.methods.calibration.representation_kernel import Order
+
+    if labels.stride(0) == 0 and len(labels) > 1:  # one order for all tasks
+        of_one = _order_of(labels[:1], n_classes)
+        return Order(*(one.expand(len(labels), -1) for one in of_one))
+    ends = count_labels(labels, n_classes).cumsum(1)
+    return Order(labels.argsort(dim=1, stable=True), torch.nn.functional.pad(ends, (1, 0)))
+
+
 def _shortening(columns: Tensor, constants: Constants) -> Tensor:
     """[t, 1, 1] h, for N [t, 1, 1]."""
     return columns / (columns + constants.few_columns)
+
+
+def _columns_of(rows: Tensor, middle: Tensor, weights: Tensor) -> Tensor:
+    """[t, 1, 1] N of rows [t, s, d] around a middle, in units of their scales."""
+    every = ceil(rows.shape[1] / _MOST_COMPARED)
+    if _fused(rows):
+        from manyway.methods.calibration import representation_kernel as kernels
+
+        which = torch.arange(0, rows.shape[1], every, device=rows.device)
+        index = _places_of(which.expand(len(rows), -1), rows)
+        neutral = torch.ones_like(middle[..., :1])
+        place = kernels.Place(middle, weights, neutral, 0 * neutral)  # not shortened
+        some = kernels.represented(rows.flatten(0, 1), index, place=place)
+    else:
+        some = (rows[:, ::every] - middle) * weights
+    return _effective_columns(some, (weights > 0).sum((1, 2)))
+
+
+def _places_of(index: Tensor, rows: Tensor) -> Tensor:
+    """[t, n] the places of the rows ``index`` [t, n] of each task among the rows [t, s, d] of all."""
+    return index + torch.arange(len(rows), device=rows.device).view(-1, 1) * rows.shape[1]
+
+
+def _squared_lengths(rows: Tensor, middle: Tensor, weights: Tensor) -> Tensor:
+    """[t, s, 1] ‖v‖² of rows [t, s, d]."""
+    if _fused(rows):
+        from manyway.methods.calibration import representation_kernel as kernels
+
+        neutral = torch.ones_like(middle[..., :1])
+        return kernels.squared_lengths(rows, kernels.Place(middle, weights, neutral, neutral))
+    return ((rows - middle) * weights).square().sum(-1, keepdim=True)
+
+
+def _placed(rows: Tensor, middle: Tensor, weights: Tensor, constants: Constants) -> Tensor:
+    """[t, s, d] z of rows y [t, s, d]."""
+    columns = _columns_of(rows, middle, weights)
+    shortening = _shortening(columns, constants)
+    if _fused(rows):
+        from manyway.methods.calibration import representation_kernel as kernels
+
+        place = kernels.Place(middle, weights, columns, shortening)
+        return kernels.represented(rows, place=place)
+    return _shortened((rows - middle) * weights, columns, shortening)
 
 
 def _shortened(scaled: Tensor, columns: Tensor, shortening: Tensor) -> Tensor:
@@ -215,8 +370,12 @@ def _skewness(rows: Tensor) -> Tensor:
     variances = centred.square().mean(1, keepdim=True)
     varies = _varying(variances, rows.amax(1, keepdim=True))
     scale = variances.sqrt().where(varies, 1.0)
-    skewness = (centred / scale).pow(_CUBE).mean(1, keepdim=True) * varies
-    return skewness.sum(-1, keepdim=True) / varies.sum(-1, keepdim=True).clamp_min(1)
+    return _mean_skewness((centred / scale).pow(_CUBE).mean(1, keepdim=True), varies)
+
+
+def _mean_skewness(skewness: Tensor, varies: Tensor) -> Tensor:
+    """[t, 1, 1] the mean of those of the columns [t, 1, d] that vary."""
+    return (skewness * varies).sum(-1, keepdim=True) / varies.sum(-1, keepdim=True).clamp_min(1)
 
 
 def _varying(variances: Tensor, largest: Tensor) -> Tensor:
@@ -238,6 +397,7 @@ class _Classes:
     counted: Tensor  # [t, s] 1 for those that count, 0 for those that are held out
     counts: Tensor  # [t, k] of all that count
     means: Tensor  # [t, k, d] of all that count
+    order: Order | None = None  # those that are looked at class by class, where kernels are used
 
     @staticmethod
     def of(rows: Tensor, labels: Tensor, n_classes: int, every: int) -> _Classes:
@@ -258,9 +418,9 @@ class _Classes:
 
     def without(self, rows: Tensor, held_out: Tensor) -> _Classes:
         """The same if some of the rows [t, s, d] are held out [t, s]."""
-        rest = replace(self, counted=1 - held_out)
-        counts = rest._members().sum(1)
-        rest = replace(rest, counts=counts)
+        counted = 1 - held_out
+        counts = count_labels(self.labels, self.counts.shape[1], counted)
+        rest = replace(self, counted=counted, counts=counts)
         return replace(rest, means=rest.means_of(rows))
 
     def _members(self) -> Tensor:
@@ -270,18 +430,33 @@ class _Classes:
 
     def means_of(self, rows: Tensor) -> Tensor:
         """[t, k, d] the class means of the rows [t, s, d] that count."""
+        if self.order is not None:
+            return self._means_by_kernel(rows, self.order)
         return self._members().mT @ rows / self.counts.clamp_min(1).unsqueeze(-1)
+
+    def _means_by_kernel(self, rows: Tensor, order: Order) -> Tensor:
+        """``means_of``, as sums of rows with weights."""
+        from manyway.methods.calibration import representation_kernel
+
+        places = order._replace(rows=_places_of(order.rows, rows))
+        weights = self.counted / self.counts.clamp_min(1).gather(1, self.labels)
+        weights = weights.gather(1, order.rows)
+        return representation_kernel.class_sums(rows.flatten(0, 1), places, weights)
 
     def every_other(self, rows: Tensor) -> Tensor:
         """[t, s] 1 for every other example of each class, 0 for the rest.
 
         Examples are taken by the length of their rows [t, s, d], so that their order does not matter.
         """
-        by_length = rows.square().sum(-1).argsort(dim=1, stable=True)
+        if self.order is None:
+            lengths = rows.square().sum(-1)
+        else:  # without an array of squares
+            lengths = torch.linalg.vector_norm(rows, dim=-1)
+        by_length = lengths.argsort(dim=1, stable=True)
         labels = self.labels.gather(1, by_length)
         by_class = labels.argsort(dim=1, stable=True)
         order = by_length.gather(1, by_class)
-        sizes = one_hot(self.labels, self.counts.shape[1], torch.long).sum(1)
+        sizes = count_labels(self.labels, self.counts.shape[1])
         firsts = (sizes.cumsum(1) - sizes).gather(1, self.labels.gather(1, order))
         places = torch.arange(rows.shape[1], device=rows.device) - firsts
         return torch.zeros_like(self.counted).scatter_(1, order, places.remainder(2).to(rows))
@@ -309,20 +484,53 @@ class _Scales:
         return (-0.5 * (self.mean_log + part * self.own)).exp() * self.varies
 
 
+def column_variances(rows: Tensor, middle: Tensor) -> Tensor:
+    """[t, d] the mean squared difference of rows [t, s, d] from a middle [t, 1, d]."""
+    if _fused(rows):
+        equal = rows.new_full((1, 1), 1 / rows.shape[1]).expand(rows.shape[:2])
+        return _moments(rows, middle, equal)[0].squeeze(1)
+    return (rows - middle).square().mean(1)
+
+
 def _middle_and_scales(rows: Tensor, classes: _Classes) -> _Scales:
     """Those of the rows [t, s, d] that count."""
     occupied = (classes.counts > 0).to(rows)
     of_class = occupied
-    within = (rows - rows_of(classes.means, classes.labels)) * classes.counted.unsqueeze(-1)
-    inside = within.square().sum(1, keepdim=True)
+    inside = _within(rows, classes)
     for _ in range(_ROUNDS):
         share = (of_class / of_class.sum(-1, keepdim=True)).unsqueeze(-1)
-        middle = (share * classes.means).sum(1, keepdim=True)
+        if classes.order is None:
+            middle = (share * classes.means).sum(1, keepdim=True)
+        else:  # without an array of shared means
+            middle = share.mT @ classes.means
         scales = _scales(rows, inside, middle, of_class, classes)
-        squares = ((classes.means - middle) * scales.weights(1.0)).square().sum(-1)
+        squares = _squared_lengths(classes.means, middle, scales.weights(1.0)).squeeze(-1)
         typical = squares.where(occupied > 0, torch.nan).nanquantile(0.5, dim=-1, keepdim=True)
         of_class = occupied / (1 + squares / typical.clamp_min(torch.finfo(rows.dtype).tiny))
     return scales
+
+
+def _within(rows: Tensor, classes: _Classes) -> Tensor:
+    """[t, 1, d] the sums of squared differences of the rows [t, s, d] that count from their class means."""
+    if classes.order is not None:
+        from manyway.methods.calibration import representation_kernel
+
+        return representation_kernel.moments(rows, classes.means, classes.counted, classes.labels)[
+            0
+        ]
+    within = (rows - rows_of(classes.means, classes.labels)) * classes.counted.unsqueeze(-1)
+    return within.square().sum(1, keepdim=True)
+
+
+def _moments(rows: Tensor, middle: Tensor, weights: Tensor) -> tuple[Tensor, Tensor]:
+    """[t, 1, d] twice: the weighted sums of squares and of fourth powers of rows [t, s, d] around a middle."""
+    if _fused(rows):
+        from manyway.methods.calibration import representation_kernel
+
+        return representation_kernel.moments(rows, middle, weights)
+    squares = (rows - middle).square()
+    shares = weights.unsqueeze(1)
+    return shares @ squares, shares @ squares.square()
 
 
 def _scales(
@@ -333,20 +541,18 @@ def _scales(
     ``inside`` [t, 1, d] are the variances within classes, in any unit: their ratios to others count relative to the
     mean ratio. Classes have the weights ``of_class`` [t, k].
     """
-    squares = (rows - middle).square()
     freedom = classes.freedom
     weights = (of_class / classes.counts.clamp_min(1)).gather(1, classes.labels) * classes.counted
-    shares = (weights / weights.sum(-1, keepdim=True)).unsqueeze(1)
-    overall = shares @ squares
+    overall, fourths = _moments(rows, middle, weights / weights.sum(-1, keepdim=True))
     varies = _varying(overall, middle)
     both = varies & (inside > _CONSTANT * overall)
-    tiny = torch.finfo(squares.dtype).tiny
+    tiny = torch.finfo(rows.dtype).tiny
     logs = overall.clamp_min(tiny).log()
     ratios = (inside.clamp_min(tiny).log() - logs) * both
     number = both.sum(-1, keepdim=True)
     mean_ratio = ratios.sum(-1, keepdim=True) / number.clamp_min(1)
     mean_log = (logs * varies).sum(-1, keepdim=True) / varies.sum(-1, keepdim=True).clamp_min(1)
-    kurtosis = shares @ squares.square() / overall.square().clamp_min(tiny)
+    kurtosis = fourths / overall.square().clamp_min(tiny)
     by_chance = _by_chance(_freedom(weights)) * ((kurtosis - 1) / 2).clamp_min(1)
     believed = _reliability(logs, varies, by_chance)
     of_within = _by_chance(freedom.clamp_min(1))
@@ -379,9 +585,7 @@ def _part_of_own_scales(
         scales = _middle_and_scales(rows, rest)
         for at, part in enumerate(_OWN_SCALES):
             weights = scales.weights(part)
-            scaled = (rows - scales.middle) * weights
-            columns = _effective_columns(scaled, (weights > 0).sum((1, 2)))
-            placed = _shortened(scaled, columns, _shortening(columns, constants))
+            placed = _placed(rows, scales.middle, weights, constants)
             losses[:, at] += _held_out_loss(placed, rest)
     losses = losses.nan_to_num(0.0)  # a half without two classes says nothing
     prior = spread.view(-1, 1) * parts
@@ -391,7 +595,11 @@ def _part_of_own_scales(
 def _held_out_loss(placed: Tensor, classes: _Classes) -> Tensor:
     """[t] the cross-entropy of held-out rows, classified by the nearest mean of the others, with the best precision."""
     tiny = torch.finfo(placed.dtype).tiny
-    distances = squared_distances(placed, classes.means_of(placed))
+    means = classes.means_of(placed)
+    if classes.order is None:
+        distances = squared_distances(placed, means)
+    else:
+        distances = distances_around_zero(placed, means)
     absent = (classes.counts == 0).unsqueeze(1)
     own = distances.gather(-1, classes.labels.unsqueeze(-1)).squeeze(-1)
     usable = (1 - classes.counted) * (classes.counts.gather(1, classes.labels) > 0)
@@ -431,12 +639,11 @@ def _freedom(weights: Tensor) -> Tensor:
 
 
 def _effective_columns(rows: Tensor, most: Tensor) -> Tensor:
-    """[t, 1, 1] N, from rows [t, s, d] in units of their scales; ``most`` [t] columns vary."""
-    some = rows[:, :: ceil(rows.shape[1] / _MOST_COMPARED)]
-    lengths = some.norm(dim=-1, keepdim=True)
+    """[t, 1, 1] N, from a few rows [t, s, d] in units of their scales; ``most`` [t] columns vary."""
+    lengths = rows.norm(dim=-1, keepdim=True)
     typical = lengths.quantile(0.5, dim=1, keepdim=True)
     # Rows of a far class would decide alone: no row counts as longer than half of them are.
-    some = some * (typical / lengths.clamp_min(torch.finfo(rows.dtype).tiny)).clamp_max(1)
+    some = rows * (typical / lengths.clamp_min(torch.finfo(rows.dtype).tiny)).clamp_max(1)
     products = some @ some.mT
     squares = products.diagonal(dim1=1, dim2=2)
     n_rows = some.shape[1]

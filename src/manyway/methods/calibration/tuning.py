@@ -1,6 +1,4 @@
-"""Prototypes that are tuned to tell classes apart.
-
-This is logistic regression that begins with what the metric says.
+"""Tuning: prototypes that tell classes apart, by logistic regression that begins with class means.
 
 Where examples are many, class means w_k are not the prototypes that label best. Tuned prototypes
 v_k lower
@@ -196,16 +194,19 @@ class _Regression:
         gain, best = torch.stack(gains).sum(0).max(0)
         return _Stop(gain=gain, n_steps=best + 1)
 
-    def _gains(self, without: Tensor) -> Tensor:
-        """[n, t] the gain of each number of steps, from 1 on, without samples that count so much [t, s]."""
-        missing, which = without.topk(int((without > 0).sum(-1).max()), 1)
+    def _gains(self, held_out: Tensor) -> Tensor:
+        """[n, t] the gain of each number of steps, from 1 on, for samples that are held out.
+
+        ``held_out`` [t, s] is their weight in the objective, and 0 for the others.
+        """
+        missing, which = held_out.topk(int((held_out > 0).sum(-1).max()), 1)
         every = self.all_samples
         own = rows_of(self.member, which) * missing.gt(0).unsqueeze(-1)
         taken = own * every.parts.gather(1, which).unsqueeze(-1)
         counts = (every.counts - taken.sum(1)).clamp_min(1)
         sums = every.means * every.counts.unsqueeze(-1) - taken.mT @ rows_of(self.placed, which)
         means = sums / counts.unsqueeze(-1)
-        given = replace(every, means=means, counts=counts, weights=every.weights - without)
+        given = replace(every, means=means, counts=counts, weights=every.weights - held_out)
         biases = self._biases(given)
         rows = rows_of(self.rows, which)
         logs = [

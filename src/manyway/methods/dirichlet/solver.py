@@ -20,7 +20,7 @@ from manyway.core import (
 )
 from manyway.errors import InputError
 from manyway.methods._table.parameters import described_as
-from manyway.methods.calibration.scaling import transform
+from manyway.methods.calibration.transforms import transform
 from manyway.methods.dirichlet.m_step import authors_steps, maximise
 
 _EPS = 1e-15  # the authors'; it keeps logarithms finite

@@ -1,4 +1,4 @@
-"""Adapt: batches whose queries differ from the examples, all in the same way, are labelled once more.
+"""Adapt: batches whose queries all differ from the examples in the same way are labelled again.
 
 ``shift`` says what such a difference is, and finds it. Here it is decided where it is looked for,
 and the queries are moved back by it.
@@ -23,7 +23,13 @@ from torch import Tensor
 
 from manyway.core import Solution, Sums, Tasks
 from manyway.methods.calibration import Calibration, Representation
-from manyway.methods.evidence.calibrate import CalibratedBatch, Learned, calibrate, learn_before
+from manyway.methods.evidence.calibrate import (
+    CalibratedBatch,
+    Learned,
+    calibrate,
+    learn,
+    select_rows,
+)
 from manyway.methods.evidence.copies import distinct
 from manyway.methods.evidence.missing import Filling
 from manyway.methods.evidence.queries import BatchQueries, Part
@@ -37,9 +43,9 @@ from manyway.methods.evidence.shift import (
     proportions_of,
     with_queries,
 )
-from manyway.methods.evidence.streams import select_rows
 
-# A reason to look for a shift: F, or the mean squared residual relative to that of left-out examples.
+# A reason to look for a shift: F, or the mean squared residual relative to that of left-out
+# examples.
 _NOTABLE_RATIO = 1.5
 _NOTABLE_RESIDUAL = 1.05
 _MOST_KEPT = 1 << 28  # numbers of the metrics of tasks that are kept at once
@@ -64,7 +70,7 @@ def can_keep_metrics(tasks: Tasks) -> bool:
 def moved_back(
     tasks: Tasks,
     batch: CalibratedBatch,
-    prepared: Learned | None,
+    learned: Learned | None,
 ) -> Iterator[MovedBack]:
     """The tasks in which a shift is looked for, as many at a time as memory has room for.
 
@@ -73,7 +79,7 @@ def moved_back(
     tasks : Tasks
     batch : CalibratedBatch
         Their queries as they are, after the first answer.
-    prepared : Learned or None
+    learned : Learned or None
         What was learned from the support before; None: it is learned now.
 
     Yields
@@ -84,25 +90,26 @@ def moved_back(
     notable = _notable(tasks, batch)
     if notable is None:
         return
-    whole = _filled(tasks, batch)
-    for some in notable.parts(_MOST_KEPT // tasks.n_features**2):
-        rows = some.rows
-        learned = select_rows(prepared, rows)
-        if learned is None:  # once for all answers that follow; metrics take much memory
-            learned = learn_before(tasks[rows], batch.parameters)
-        own = replace(batch, representation=select_rows(batch.representation, rows))
-        shift = _find_shift(whole[rows], own, learned, some.first)
-        moved = calibrate(with_queries(tasks[rows], Moved(shift.vector)), batch.parameters, learned)
-        told = {**moved.learned, **shift.learned}
-        yield MovedBack(rows=rows, batch=replace(moved, shift=shift, learned=told))
+    whole = _with_whole_queries(tasks, batch)
+    for part in notable.parts(_MOST_KEPT // tasks.n_features**2):
+        rows = part.rows
+        of_rows = select_rows(learned, rows)
+        if of_rows is None:  # once for all answers that follow; metrics take much memory
+            of_rows = learn(tasks[rows], batch.parameters)
+        own_batch = replace(batch, representation=select_rows(batch.representation, rows))
+        shift = _shift_after(part.first, whole[rows], own_batch, of_rows)
+        queries_moved = with_queries(tasks[rows], Moved(shift.vector))
+        moved = calibrate(queries_moved, batch.parameters, of_rows)
+        told = {**moved.told, **shift.told}
+        yield MovedBack(rows=rows, batch=replace(moved, shift=shift, told=told))
 
 
 def shift_of(tasks: Tasks, batch: CalibratedBatch) -> Shift | None:
-    """The shift of one task after its first answer; None where there is no reason to look for it."""
+    """The shift of one task after its first answer; None where nothing suggests one."""
     notable = _notable(tasks, batch)
     if notable is None:
         return None
-    return _find_shift(_filled(tasks, batch), batch, None, notable.first)
+    return _shift_after(notable.first, _with_whole_queries(tasks, batch), batch, None)
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -115,9 +122,9 @@ class _Notable:
     def parts(self, most: int) -> Iterator[_Notable]:
         """At most so many of them at a time, and one at least."""
         size = max(1, most)
-        for first in range(0, len(self.rows), size):
-            some = slice(first, first + size)
-            yield _Notable(rows=self.rows[some], first=self.first[some])
+        for begin in range(0, len(self.rows), size):
+            part = slice(begin, begin + size)
+            yield _Notable(rows=self.rows[part], first=self.first[part])
 
 
 def _notable(tasks: Tasks, batch: CalibratedBatch) -> _Notable | None:
@@ -138,8 +145,8 @@ def _notable(tasks: Tasks, batch: CalibratedBatch) -> _Notable | None:
     return _Notable(rows=rows, first=Assigned.of(batch.queries)[rows])
 
 
-def _filled(tasks: Tasks, batch: CalibratedBatch) -> Tasks:
-    """The tasks with whole queries, for the search of a shift."""
+def _with_whole_queries(tasks: Tasks, batch: CalibratedBatch) -> Tasks:
+    """The tasks with missing cells of queries filled in, for the search of a shift."""
     calibration = batch.queries.likelihood.calibration
     if not tasks.gaps or calibration is None or batch.representation is None:
         return tasks
@@ -147,20 +154,20 @@ def _filled(tasks: Tasks, batch: CalibratedBatch) -> Tasks:
     return replace(with_queries(tasks, filling), gaps=False)
 
 
-def _find_shift(
-    tasks: Tasks, batch: CalibratedBatch, prepared: Learned | None, first: Assigned
+def _shift_after(
+    first: Assigned, tasks: Tasks, batch: CalibratedBatch, learned: Learned | None
 ) -> Shift:
-    """The shift of tasks, whose queries as they are make up ``batch``.
+    """The shift of tasks with whole queries, after what the first search says of them.
 
-    They are whole. ``prepared`` is what was learned from their support before, and ``first`` what
-    the first search says of them.
+    Their queries as they are make up ``batch``. ``learned`` is what was learned from their support
+    before.
     """
     parameters = batch.parameters
     assert batch.representation is not None
     tasks = distinct(tasks, parameters.constants).tasks
 
     def assign(changed: Tasks, same_support: bool) -> Assigned:
-        calibrated = calibrate(changed, parameters, prepared if same_support else None)
+        calibrated = calibrate(changed, parameters, learned if same_support else None)
         search(calibrated, None)
         return Assigned.of(calibrated.queries)
 
@@ -173,7 +180,7 @@ def is_notable(
     queries: BatchQueries,
     calibration: Calibration,
 ) -> Tensor:
-    """[t] whether the last answers give a reason to look for a shift; ``queries`` are those of the tasks."""
+    """[t] whether the last answers for the ``queries`` of tasks are a reason to look for a shift."""
     found = residuals(queries, calibration)
     proportions = proportions_of(queries)
     offsets = calibration.offsets / calibration.trust.unsqueeze(-1)
@@ -203,9 +210,8 @@ class Residuals:
     """Where queries lie, beside the prototypes of their classes."""
 
     mean: Tensor  # [t, d] of placed queries
-    squared: (
-        Tensor  # [t] the mean squared distance from the prototype, relative to left-out examples
-    )
+    # [t] the mean squared distance from the prototype, relative to left-out examples
+    squared: Tensor
     n_query: Tensor  # [t] of how many: near-copies of other queries have no part in both
 
 
@@ -222,13 +228,13 @@ def residuals(queries: BatchQueries, calibration: Calibration) -> Residuals:
 
 
 def _sum_residuals(calibration: Calibration, part: Part) -> Sums:
-    """The work that sums placed queries [t, d], and their squared distances [t] relative to left-out examples.
+    """The work that sums placed queries [t, d], and how far they are from their prototypes [t].
 
-    Near-copies of other queries have no part: their u is 0.
+    Squared distances are relative to those of left-out examples. Near-copies of other queries have
+    no part: their u is 0.
     """
-    unit = (calibration.precision * calibration.scatter).clamp_min(
-        torch.finfo(part.placed.dtype).tiny
-    )
+    tiny = torch.finfo(part.placed.dtype).tiny
+    unit = (calibration.precision * calibration.scatter).clamp_min(tiny)
     distances = part.log_likelihood * (-2 / unit).view(-1, 1, 1)
     errors = (1 / calibration.counts).unsqueeze(1)
     expected = (part.u * (distances + errors) / (1 + errors)).sum((1, 2), dtype=torch.float64)
@@ -236,14 +242,14 @@ def _sum_residuals(calibration: Calibration, part: Part) -> Sums:
     return Sums((rows.sum(1, dtype=torch.float64), expected))
 
 
-def replaced(alone: Solution, rows: Tensor, found: Solution) -> Solution:
-    """The solution ``alone`` of t tasks, with another one for some of them.
+def merged(alone: Solution, rows: Tensor, found: Solution) -> Solution:
+    """The solution ``alone`` of t tasks, with another one in the place of some of them.
 
     Parameters
     ----------
     alone : Solution
     rows : Tensor of shape [m]
-        Which tasks.
+        Which tasks the other one is of.
     found : Solution
         Of m tasks.
 
@@ -253,35 +259,34 @@ def replaced(alone: Solution, rows: Tensor, found: Solution) -> Solution:
         What is made on request still is.
     """
 
-    def both(name: str) -> Tensor:
+    def joined(name: str) -> Tensor:
         values: Tensor = getattr(alone, name)
         return values.index_copy(0, rows, getattr(found, name).to(values))
 
     terms = {}
     for name, values in (alone.objective_parts or {}).items():
-        theirs = (found.objective_parts or {})[name]
-        length = max(values.shape[1], theirs.shape[1])
-        terms[name] = _longer(values, length).index_copy(0, rows, _longer(theirs, length))
-    learned = {}
-    for name, values in found.learned.items():
-        before = alone.learned.get(name, torch.zeros_like(values[:1]))
-        learned[name] = before.expand(len(alone.n_iter)).index_copy(
-            0, rows, values.expand(len(rows))
-        )
+        others = (found.objective_parts or {})[name]
+        length = max(values.shape[1], others.shape[1])
+        terms[name] = _longer(values, length).index_copy(0, rows, _longer(others, length))
+    told = {}
+    for name, values in found.told.items():
+        before = alone.told.get(name, torch.zeros_like(values[:1]))
+        before = before.expand(len(alone.n_iter))
+        told[name] = before.index_copy(0, rows, values.expand(len(rows)))
     moved_by = None
     if found.moved_by is not None:
         shape = (len(alone.n_iter), *found.moved_by.shape[1:])
         moved_by = found.moved_by.new_zeros(shape).index_copy(0, rows, found.moved_by)
     return Solution(
-        both("probabilities"),
-        both("n_iter"),
-        both("converged"),
-        make_prototypes=partial(both, "prototypes"),
-        make_presence=partial(both, "independent_presence"),
-        make_review_scores=partial(both, "review_scores"),
-        make_copies=partial(both, "copies"),
+        joined("probabilities"),
+        joined("n_iter"),
+        joined("converged"),
+        make_prototypes=partial(joined, "prototypes"),
+        make_presence=partial(joined, "independent_presence"),
+        make_review_scores=partial(joined, "review_scores"),
+        make_copies=partial(joined, "copies"),
         objective_parts=terms,
-        learned=learned,
+        told=told,
         counting=alone.counting,
         moved_by=moved_by,
         doubts=alone.doubts,

@@ -43,7 +43,7 @@ from manyway.methods.evidence.likelihood import (
 from manyway.methods.evidence.loop import Outcome, Update, anneal_and_iterate, resume
 from manyway.methods.evidence.prior import (
     Concentrations,
-    Presence,
+    QueryCounts,
     Slopes,
     log_remainders,
     remainders,
@@ -53,7 +53,7 @@ from manyway.methods.evidence.queries import (
     BatchQueries,
     Part,
     ProbabilityOfUnknown,
-    counted,
+    search_weights,
 )
 from manyway.methods.evidence.schedule import Parameters
 
@@ -119,8 +119,8 @@ class Remembered(NamedTuple):
     values: Tensor  # [n] their u
 
 
-class Assigned(NamedTuple):
-    """The new assignments of a block."""
+class NewAssignments(NamedTuple):
+    """The assignments of a block after an update."""
 
     u: Tensor  # [b, a] of the classes that take part
     idle: Tensor  # [b] of all idle classes together
@@ -166,7 +166,7 @@ class BlockUpdate:
     weighted: bool = False  # whether queries may count less than one
     resting: bool = False  # whether the idle classes take no part
     sharpness: float = 1.0
-    shift: float = 0.0  # change of the idle classes' slope since their weight was computed
+    idle_rise: float = 0.0  # of the idle classes' slope since their weight was computed
     ended: EndedSearch | None = None  # where a search goes on: the one before
 
     def of_active(self, idle: Idle, alpha: float) -> BlockUpdate:
@@ -180,7 +180,7 @@ class BlockUpdate:
             remember_above=self.remember_above[active],
             idle=idle,
             resting=True,
-            shift=log(alpha / idle.alpha),
+            idle_rise=log(alpha / idle.alpha),
         )
 
     def __call__(self, rows: Tensor, memory: BlockMemory) -> tuple[UpdateSums, BlockMemory]:
@@ -242,7 +242,7 @@ class BlockUpdate:
             return torch.add(addend, log_likelihood, alpha=self.sharpness)
         return self.linear.scores(rows[0], self.sharpness, addend)
 
-    def _assign(self, scores: Tensor, memory: BlockMemory, before: Remembered) -> Assigned:
+    def _assign(self, scores: Tensor, memory: BlockMemory, before: Remembered) -> NewAssignments:
         """Assignments from scores [b, k], which are overwritten.
 
         The scores have entry_cost once for every class, as for u = 0; entry_cost (1/(1 − u) − 1) is
@@ -251,7 +251,7 @@ class BlockUpdate:
         """
         scores.view(-1).index_add_(0, before.places, self._entry_cost_beyond(before))
         if self.resting:
-            idle = memory.idle[:, self.idle.sharpness.index(self.sharpness)] + self.shift
+            idle = memory.idle[:, self.idle.sharpness.index(self.sharpness)] + self.idle_rise
             total = torch.logaddexp(scores.logsumexp(1), idle)
             u = scores.sub_(total.unsqueeze(1)).exp_()
             of_idle = (idle - total).exp()
@@ -269,7 +269,7 @@ class BlockUpdate:
         if self.weighted:
             u = u.mul_(memory.counted.mT)
             of_idle = of_idle * memory.counted[0]
-        return Assigned(u, of_idle)
+        return NewAssignments(u, of_idle)
 
     def _entry_cost_beyond(self, before: Remembered) -> Tensor:
         """[n] entry_cost/(1 − u) − entry_cost of remembered assignments."""
@@ -288,9 +288,9 @@ class BlockUpdate:
         idle = self.idle.classes.nonzero().squeeze(1)
         slopes = (self.slope + self.entry_cost)[idle].repeat(len(scores), 1)
         log_likelihood = scores.index_select(1, idle).sub_(slopes).div_(self.sharpness)
-        places, which = _places_in(memory.places, idle, len(self.idle.classes))
-        before = Remembered(memory.places[which], memory.values[which])
-        slopes.view(-1).index_add_(0, places, self._entry_cost_beyond(before))
+        of_idle = _places_in(memory.places, idle, len(self.idle.classes))
+        before = Remembered(memory.places[of_idle.chosen], memory.values[of_idle.chosen])
+        slopes.view(-1).index_add_(0, of_idle.places, self._entry_cost_beyond(before))
         weights = [
             torch.add(slopes, log_likelihood, alpha=sharpness).logsumexp(1)
             for sharpness in self.idle.sharpness
@@ -301,8 +301,8 @@ class BlockUpdate:
         """What is remembered of the active classes, with places in [b, a]."""
         if not self.resting:
             return Remembered(memory.places, memory.values)
-        places, which = _places_in(memory.places, self.idle.active, len(self.idle.classes))
-        return Remembered(places, memory.values[which])
+        of_active = _places_in(memory.places, self.idle.active, len(self.idle.classes))
+        return Remembered(of_active.places, memory.values[of_active.chosen])
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -352,7 +352,7 @@ class _Weigh:
         return None, memory._replace(
             unknown=unknown,
             distinct=distinct,
-            counted=counted(unknown, distinct),
+            counted=search_weights(unknown, distinct),
         )
 
 
@@ -401,17 +401,25 @@ def _moved(u: Tensor, before: Remembered) -> Tensor:
     return torch.cat([changes, u.new_zeros(1)]).max()
 
 
-def _places_in(places: Tensor, classes: Tensor, n_classes: int) -> tuple[Tensor, Tensor]:
-    """Places among all classes as places among some of them, and a mask [n] of those that are."""
-    column = torch.full((n_classes,), -1, device=classes.device)
-    column[classes] = torch.arange(len(classes), device=classes.device)
-    column = column[places % n_classes]
+class _PlacesIn(NamedTuple):
+    """Which of n places are in the columns of some classes, and where."""
+
+    places: Tensor  # [m] row·(number of these classes) + column
+    chosen: Tensor  # [n] bool
+
+
+def _places_in(places: Tensor, classes: Tensor, n_classes: int) -> _PlacesIn:
+    """Places [n] among all classes as places among some of them [a]."""
+    column_of_class = torch.full((n_classes,), -1, device=classes.device)
+    column_of_class[classes] = torch.arange(len(classes), device=classes.device)
+    column = column_of_class[places % n_classes]
     row = places.div(n_classes, rounding_mode="floor")
-    return (row * len(classes) + column)[column >= 0], column >= 0
+    chosen = column >= 0
+    return _PlacesIn(places=(row * len(classes) + column)[chosen], chosen=chosen)
 
 
 def _places_of(places: Tensor, classes: Tensor, n_classes: int) -> Tensor:
-    """Places among some classes as places among all."""
+    """Places [m] among some classes [a] as places among all."""
     row = places.div(len(classes), rounding_mode="floor")
     return row * n_classes + classes[places % len(classes)]
 
@@ -522,25 +530,25 @@ class InBlocks(BatchQueries):
         self.any_unknown = unknown is not None
         if distinct is not None:
             self.distinct = distinct
-        self._change(replace(self.all_classes, weighted=True))
+        self._use(replace(self.all_classes, weighted=True))
 
     def search(self, prior: Concentrations, *, with_terms: bool = False) -> Outcome:
         return anneal_and_iterate(self, prior, self.parameters).outcome
 
     def fix(self, which: Tensor, prior: Concentrations) -> Outcome:
-        self._change(replace(self.all_classes, any_known=True))
-        return resume(self, self.presence, prior, self.parameters).outcome
+        self._use(replace(self.all_classes, any_known=True))
+        return resume(self, self.query_counts, prior, self.parameters).outcome
 
-    def resume(self, updated: Updated, presence: Presence, prior: Concentrations) -> Outcome:
+    def resume(self, updated: Updated, query_counts: QueryCounts, prior: Concentrations) -> Outcome:
         _, self.memory = self.pile.each(partial(_remember_end, self.last), self.before)
         ended = EndedSearch(last=self.last, updated=updated, likelihood=self.likelihood)
         self.all_classes = replace(self.all_classes, ended=ended)
-        return resume(self, presence, prior, self.parameters).outcome
+        return resume(self, query_counts, prior, self.parameters).outcome
 
-    def begin(self, sharpness: float) -> Presence:
+    def begin(self, sharpness: float) -> QueryCounts:
         self.before = self.memory
-        self._take(replace(self.all_classes, sharpness=sharpness))
-        return self.presence
+        self._do(replace(self.all_classes, sharpness=sharpness))
+        return self.query_counts
 
     def update(
         self,
@@ -564,19 +572,19 @@ class InBlocks(BatchQueries):
         if self.idle.sharpness:
             idle = self.idle
             self.idle_for = self.idle_for - 1
-            sums = self._take(step.of_active(idle, alpha))
+            sums = self._do(step.of_active(idle, alpha))
             still = float(sums.moved) < tol
             most = 2 * float(state.masses[idle.classes].sum()) + _ALMOST_EMPTY
             if still or float(sums.idle) > most or self.idle_for == 0:
                 self.idle = self.none_idle
             if not still:
-                return Update(self.presence, sums.moved[None])
+                return Update(self.query_counts, sums.moved[None])
             self.state = state  # repeat the update, to see whether idle classes move
         elif step.slope.dtype == torch.float32 and step.ended is None:
             self.idle = self._idle([value * self.sharpness for value in ahead], alpha)
             self.idle_for = len(ahead)
-        sums = self._take(replace(step, idle=self.idle))
-        return Update(self.presence, sums.moved[None])
+        sums = self._do(replace(step, idle=self.idle))
+        return Update(self.query_counts, sums.moved[None])
 
     def select(self, which: Tensor) -> InBlocks:
         return self  # there is one task
@@ -593,15 +601,15 @@ class InBlocks(BatchQueries):
         """[2, 1] not computed: it would be another pass."""
         return self.state.masses.new_zeros(2, 1)
 
-    def _change(self, step: BlockUpdate) -> None:
-        """Let this be the update of all classes."""
+    def _use(self, step: BlockUpdate) -> None:
+        """Let later updates of all classes be like this one."""
         self.all_classes = step
         self.last = step
 
     def _step(self, slopes: Slopes, sharpness: float, remember: float) -> BlockUpdate:
         """The next update of all classes."""
         base = self.all_classes
-        above = (_REMEMBER_FOR_COST * self.presence.absent[0].rsqrt()).clamp_max(remember)
+        above = (_REMEMBER_FOR_COST * self.query_counts.absent[0].rsqrt()).clamp_max(remember)
         return replace(
             base,
             sharpness=sharpness,
@@ -610,14 +618,14 @@ class InBlocks(BatchQueries):
             remember_above=above.to(base.slope),
         )
 
-    def _take(self, step: BlockUpdate) -> UpdateSums:
-        """Do an update, and keep what it returns."""
+    def _do(self, step: BlockUpdate) -> UpdateSums:
+        """Do an update in all blocks, and keep what it says of the classes."""
         sums: UpdateSums
         sums, self.memory = self.pile.each(step, self.before)
         self.last = step
         self.state = self.state.after(step, sums)
         log_absent = self.state.log_absent[None]
-        self.presence = Presence.of_products(self.state.masses[None], log_absent.exp())
+        self.query_counts = QueryCounts.of_products(self.state.masses[None], log_absent.exp())
         self.active.append(len(sums.masses))
         return sums
 

@@ -1,23 +1,23 @@
 """Calibrate: what is learned from the support, and the queries of a batch as placed by it.
 
-Queries are placed where distances mean something.
-
-``manyway.methods.calibration`` learns the representation, the metric, the precision and the
-prototypes; ``names`` adds what the names of classes say. Here they are put together: what the
-support says is ``Learned``, and a batch whose likelihood is known is a ``CalibratedBatch``, which
-all later stages read.
+Queries are placed where distances mean something. ``scaling`` makes rows that can be compared,
+``manyway.methods.calibration`` learns the metric, the precision and the prototypes, and ``names``
+adds what the names of classes say. Here they are put together: what the support says is
+``Learned``, and a batch whose likelihood is known is a ``CalibratedBatch``, which all later stages
+read.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from operator import attrgetter
+from typing import Any
 
 import torch
 from torch import Tensor
 
-from manyway.core import ExampleDoubts, Pile, Scaling, Tasks, count_labels
+from manyway.core import ExampleDoubts, Pile, Scaling, Tasks, count_labels, mapped
 from manyway.errors import InputError
 from manyway.methods.calibration import (
     Calibration,
@@ -25,22 +25,22 @@ from manyway.methods.calibration import (
     Finish,
     Representation,
     calibrate_and_place,
+    calibrate_distances,
     doubted,
     tuned,
     weighted_sums,
 )
-from manyway.methods.calibration import calibrate as calibrate_distances
-from manyway.methods.calibration.scaling import QUERY_DEPENDENT
-from manyway.methods.evidence.shift import Shift
+from manyway.methods.calibration.transforms import QUERY_DEPENDENT
 from manyway.methods.evidence.blocks import InBlocks
 from manyway.methods.evidence.copies import KeptExamples, distinct
 from manyway.methods.evidence.likelihood import Distances, query_weights
 from manyway.methods.evidence.missing import PlacingWithGaps, WithGaps
-from manyway.methods.evidence.names import ScaledTasks, representation_of, scale_tasks
 from manyway.methods.evidence.neighbourhood import clumping
 from manyway.methods.evidence.queries import BatchQueries, InMemory
 from manyway.methods.evidence.rehearse import Rehearsed
+from manyway.methods.evidence.scaling import ScaledTasks, representation_of, scale_tasks
 from manyway.methods.evidence.schedule import Parameters
+from manyway.methods.evidence.shift import Shift
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -50,16 +50,16 @@ class CalibratedBatch:
     queries: BatchQueries
     parameters: Parameters
     one_shot: bool = False  # whether no class had two samples to calibrate with
+    named: bool = False  # whether names of classes have a part in the prototypes
     # What is worth telling, a number per task [t] each.
-    learned: Mapping[str, Tensor] = field(default_factory=dict)
+    told: Mapping[str, Tensor] = field(default_factory=dict)
     # Makes prototypes [t, k, d] of examples and queries; None where queries are not in memory.
     make_prototypes: Callable[[], Tensor] | None = None
     # Of the features; None where another scale was asked for, or queries cannot be moved.
     representation: Representation | None = None
     shift: Shift | None = None  # by which the queries were moved back; None where they were not
-    rehearsed: Rehearsed | None = (
-        None  # what held-out examples say about claims; None where none were
-    )
+    # What held-out examples say about claims; None where none were held out.
+    rehearsed: Rehearsed | None = None
     doubts: ExampleDoubts | None = None  # which examples look mislabelled; None where none can
 
     def shift_power(self, masses: Tensor) -> Tensor | None:
@@ -76,7 +76,7 @@ class CalibratedBatch:
 def calibrate(
     tasks: Tasks,
     parameters: Parameters,
-    prepared: Learned | None = None,
+    learned: Learned | None = None,
     proportions: Tensor | None = None,
 ) -> CalibratedBatch:
     """Learn from the support what a distance means, and place the queries.
@@ -85,7 +85,7 @@ def calibrate(
     ----------
     tasks : Tasks
     parameters : Parameters
-    prepared : Learned or None, default=None
+    learned : Learned or None, default=None
         What was learned from the same support before; None: it is learned now.
     proportions : Tensor of shape [t, k] or None, default=None
         Where there is no example: a guess of the proportions of the classes; see ``names``.
@@ -94,33 +94,26 @@ def calibrate(
     -------
     CalibratedBatch
     """
-    if prepared is None:
+    if learned is None:
         placed = learn_and_place(tasks, parameters, proportions)
     else:
-        prepared = replace(prepared, gaps=tasks.gaps or prepared.gaps)
-        placed = PlacedQueries(learned=prepared, rows=prepared.place(tasks))
-    learned = placed.learned
-    told = dict(learned.likelihood.learned)
-    representation = representation_of(learned.scaling)
-    if representation is not None:
-        told |= representation.learned
-    shift = learned.shift or Shift.none(learned.calibration.scatter)
-    told |= shift.learned
-    if learned.rehearsed is not None:
-        told |= learned.rehearsed.told
+        learned = replace(learned, gaps=tasks.gaps or learned.gaps)
+        placed = PlacedQueries(learned=learned, rows=learned.place(tasks))
+    of_support = placed.learned
     batch = CalibratedBatch(
         queries=_queries(placed, tasks, parameters),
         parameters=parameters,
-        one_shot=learned.one_shot,
-        learned=told,
-        representation=learned.movable,
-        shift=learned.shift,
-        rehearsed=learned.rehearsed,
-        doubts=learned.doubts,
+        one_shot=of_support.one_shot,
+        named=of_support.named,
+        told=of_support.told,
+        representation=of_support.movable,
+        shift=of_support.shift,
+        rehearsed=of_support.rehearsed,
+        doubts=of_support.doubts,
     )
     if tasks.pile is not None:
         return batch
-    return replace(batch, make_prototypes=lambda: learned.prototypes(tasks, batch.queries))
+    return replace(batch, make_prototypes=lambda: of_support.prototypes(tasks, batch.queries))
 
 
 def _queries(placed: PlacedQueries, tasks: Tasks, parameters: Parameters) -> BatchQueries:
@@ -152,6 +145,7 @@ class Learned:
     scaling: Scaling | Representation  # of the queries
     calibration: Calibration
     one_shot: bool  # whether no class had two samples
+    named: bool  # whether names of classes have a part in the prototypes
     kept: KeptExamples  # those that were learned from
     rehearsed: Rehearsed | None = None  # what held-out examples say about claims
     gaps: bool = False  # whether cells of queries may be missing; see ``missing``
@@ -186,8 +180,21 @@ class Learned:
 
     @property
     def precision(self) -> Tensor:
-        """[t] τ."""
+        """[t] τ, for the attribute ``precision_`` of estimators."""
         return self.calibration.precision
+
+    @property
+    def told(self) -> dict[str, Tensor]:
+        """What is worth telling, a number per task [t] each."""
+        told = dict(self.likelihood.told)
+        representation = representation_of(self.scaling)
+        if representation is not None:
+            told |= representation.told
+        shift = self.shift or Shift.none(self.calibration.scatter)
+        told |= shift.told
+        if self.rehearsed is not None:
+            told |= self.rehearsed.told
+        return told
 
     def place(self, tasks: Tasks) -> Tensor | None:
         """[t, q, d] the queries, scaled and placed; None where they are read from a pile."""
@@ -213,7 +220,7 @@ class Learned:
         where p are the weights of examples, and a is u times the weight of queries. A missing cell
         has no part in its mean.
         """
-        of_queries = query_weights(queries.presence.masses).unsqueeze(1)
+        of_queries = query_weights(queries.query_counts.masses).unsqueeze(1)
         u: Tensor = queries.each(attrgetter("u"))  # in memory all queries are one part
         taken = u * of_queries * float(queries.parameters.update_prototypes)
         weights = self.calibration.weights
@@ -228,13 +235,38 @@ class Learned:
         return totals / (counts + taken.sum(1)).unsqueeze(-1)
 
 
+def select_rows(learned: Any, rows: Tensor) -> Any:
+    """What was learned from the supports of some of the tasks, [m] of [t].
+
+    It is followed however it is nested; tensors [1, …] serve all tasks, and None stays None.
+    """
+    return mapped(learned, lambda one: one if len(one) == 1 else one[rows])
+
+
 @dataclass(frozen=True, eq=False, kw_only=True)
 class LearnedBatch(Learned):
-    """What is learned from the support, and the queries of one batch, which are placed already."""
+    """What is learned from the support, and the queries of one batch, which are placed already.
+
+    A batch that is labelled again and again, with more known labels each time, is learned once
+    (``solver.learn_batch``).
+    """
 
     placed: Tensor  # [1, q, d]
-    found_shift: Shift | None = None
+    found_shift: Shift | None = None  # by which they were moved back before they were placed
     query: Tensor | None = None  # [1, q, d] as they are, where cells are missing
+
+    @staticmethod
+    def of(tasks: Tasks, parameters: Parameters, proportions: Tensor | None) -> LearnedBatch:
+        """What the support of one task says, and its queries, which are in memory, as they are.
+
+        ``proportions`` as in ``calibrate``.
+        """
+        found = learn_and_place(tasks, parameters, proportions)
+        assert found.rows is not None
+        learned = found.learned
+        of_support = {one.name: getattr(learned, one.name) for one in fields(Learned)}
+        query = tasks.query if learned.gaps else None
+        return LearnedBatch(**of_support, placed=found.rows, query=query)
 
     @property
     def movable(self) -> Representation | None:
@@ -269,22 +301,11 @@ class PlacedQueries:
     rows: Tensor | None  # [t, q, d]; None where they are read from a pile
 
 
-def _learn_for_gaps(tasks: Tasks, parameters: Parameters) -> Learned:
-    """What the support says, with the metric, which rows that lack cells need."""
-    learned = learn_before(tasks, parameters)
-    if learned is None:
-        asked = "without examples" if not tasks.n_support else f"with scale={parameters.scale!r}"
-        raise InputError(
-            f"Cells are missing (NaN), and {asked} every row must be whole; leave these rows out."
-        )
-    return replace(learned, gaps=True)
-
-
-def learn_before(tasks: Tasks, parameters: Parameters) -> Learned | None:
-    """What can be learned before the queries are known; None where they have a part in it."""
+def learn(tasks: Tasks, parameters: Parameters) -> Learned | None:
+    """What the support says, whatever the queries are; None where they have a part in it."""
     if parameters.scale in {*QUERY_DEPENDENT, "power"} or not tasks.n_support or tasks.scores:
         return None
-    return _learn(_scaled(tasks, parameters), parameters)
+    return _learn_scaled(_scaled(tasks, parameters), parameters)
 
 
 def learn_and_place(
@@ -292,19 +313,17 @@ def learn_and_place(
     parameters: Parameters,
     proportions: Tensor | None = None,
 ) -> PlacedQueries:
-    """What the support says, and the placed queries.
+    """What the support says, and the placed queries, without the metrics of tasks in memory.
 
-    The metrics of many tasks in memory are not kept.
-
-    A metric is a [d, d] factor per task. Queries and names are therefore placed while it is there.
-    ``proportions`` as in ``calibrate``.
+    A metric is a [d, d] factor per task: those of many tasks take much memory. Queries and names
+    are therefore placed while it is there. ``proportions`` as in ``calibrate``.
     """
     if tasks.gaps:
-        with_gaps = _learn_for_gaps(tasks, parameters)
+        with_gaps = _learn_with_gaps(tasks, parameters)
         return PlacedQueries(learned=with_gaps, rows=with_gaps.place(tasks))
     scaled = _scaled(tasks, parameters, proportions)
     if tasks.pile is not None:
-        return PlacedQueries(learned=_learn(scaled, parameters), rows=None)
+        return PlacedQueries(learned=_learn_scaled(scaled, parameters), rows=None)
     items = scaled.tasks
     if scaled.names is not None:
         items = items.with_rows(items.support, torch.cat([items.query, scaled.names.vectors], 1))
@@ -321,14 +340,25 @@ def learn_and_place(
     return PlacedQueries(learned=learned, rows=placed[:, :n_query])
 
 
+def _learn_with_gaps(tasks: Tasks, parameters: Parameters) -> Learned:
+    """What the support says, with the metric, which rows that lack cells need."""
+    learned = learn(tasks, parameters)
+    if learned is None:
+        asked = "without examples" if not tasks.n_support else f"with scale={parameters.scale!r}"
+        raise InputError(
+            f"Cells are missing (NaN), and {asked} every row must be whole; leave these rows out."
+        )
+    return replace(learned, gaps=True)
+
+
 def _scaled(tasks: Tasks, parameters: Parameters, proportions: Tensor | None = None) -> ScaledTasks:
     """The tasks with scaled features, without near-copies among the examples."""
     found = distinct(tasks, parameters.constants)
     return replace(scale_tasks(found.tasks, parameters, proportions), kept=found.kept)
 
 
-def _learn(scaled: ScaledTasks, parameters: Parameters) -> Learned:
-    """What the support says, without queries."""
+def _learn_scaled(scaled: ScaledTasks, parameters: Parameters) -> Learned:
+    """What the support of scaled tasks says, with the metric; their queries are not placed."""
     calibration = calibrate_distances(
         scaled.tasks,
         parameters.constants,
@@ -349,7 +379,11 @@ def _as_learned(
     placed_names: Tensor | None,
     parameters: Parameters,
 ) -> Learned:
-    """What was learned, with the power of final probabilities and with placed names [t, k, d]."""
+    """What a calibration says of the support.
+
+    It gets the power of final probabilities, and the names of classes where there are some, which
+    are placed [t, k, d].
+    """
     representation = representation_of(scaled.scaling)
     power = _power(scaled, calibration, representation, parameters.constants)
     calibration = replace(calibration, power=power)
@@ -365,6 +399,7 @@ def _as_learned(
         scaling=scaled.scaling,
         calibration=calibration,
         one_shot=is_one_shot(scaled.tasks),
+        named=scaled.names is not None,
         kept=scaled.kept,
     )
 

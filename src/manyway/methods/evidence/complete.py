@@ -1,4 +1,4 @@
-"""Complete: examples that lack cells get what their class and their column say of them, with caution.
+"""Complete: a missing cell of an example gets a cautious guess from its class and its column.
 
 A missing cell is NaN. Column j has the mean m_j over all examples, and x̄_kj over the n_kj numbers
 of class k. Of its variance the part b_j lies between classes, and w_j = 1 − b_j within. A missing

@@ -7,7 +7,8 @@ four places:
 - examples that were held out, and labelled as a batch (``rehearse``);
 - how much farther queries are from their prototypes than left-out examples (``distance_ratio``),
   and, after a shift, how far apart groups are, relative to their prototypes (``shift.contrast``);
-- with one example per class, where no example can be left out, pairs of queries (``pair_powers``).
+- with one example per class, where no example can be left out, pairs of queries (``pair_powers``),
+  and whether queries are nearer to examples than these to each other (``separation``).
 
 Two queries of one group serve as a class with one example: the first is classified, with the second
 in the place of the group's prototype. The cross-entropy of these answers says to which power the
@@ -28,12 +29,13 @@ from torch import Tensor
 
 from manyway.methods.calibration.calibration import Calibration
 from manyway.methods.calibration.distances import distances_between
-from manyway.methods.evidence.shift import contrast
 from manyway.methods.evidence.calibrate import CalibratedBatch
 from manyway.methods.evidence.group import GroupAnswers, Grouped, Groups
 from manyway.methods.evidence.likelihood import Likelihood, known_classes
 from manyway.methods.evidence.queries import Part, sample, sampling_stride
 from manyway.methods.evidence.schedule import Schedule
+from manyway.methods.evidence.separation import separation_power
+from manyway.methods.evidence.shift import contrast
 
 _LOG_POWERS = (-1.5, 0.75, 46)  # the values that are tried: lowest, highest, number
 _FEWEST = 1e-9  # queries: a mean over none of them stays finite
@@ -89,18 +91,19 @@ def confidence(batch: CalibratedBatch, grouped: Grouped) -> Probabilities:
         schedule = batch.parameters.constants
         of_pairs = pair_powers(sampled.placed, sampled.values, calibration, schedule)
         power = calibration.power * of_pairs
-    else:
-        found = 1 / distance_ratio(grouped.groups.lengths, calibration)
-        if batch.shift is not None:
-            found = torch.minimum(found, _contrast(grouped.groups, batch.queries.likelihood))
-        plain = replace(plain, contrast=found)
-        power = calibration.power * found
-        of_shift = batch.shift_power(grouped.groups.presence.masses)
-        if of_shift is not None:
-            power = power * of_shift.to(power)
-        if batch.rehearsed is not None:
-            power = power * batch.rehearsed.power.to(power)
-    return replace(plain, power=power.view(-1, 1, 1))
+        if not batch.named:
+            power = power * separation_power(sampled.placed, sampled.values, calibration)
+        return replace(plain, power=power.view(-1, 1, 1))
+    how_apart = 1 / distance_ratio(grouped.groups.lengths, calibration)
+    if batch.shift is not None:
+        how_apart = torch.minimum(how_apart, _contrast(grouped.groups, batch.queries.likelihood))
+    power = calibration.power * how_apart
+    of_shift = batch.shift_power(grouped.groups.query_counts.masses)
+    if of_shift is not None:
+        power = power * of_shift.to(power)
+    if batch.rehearsed is not None:
+        power = power * batch.rehearsed.power.to(power)
+    return replace(plain, power=power.view(-1, 1, 1), contrast=how_apart)
 
 
 def _contrast(groups: Groups, likelihood: Likelihood) -> Tensor:
@@ -153,7 +156,7 @@ def pair_powers(
     calibration: Calibration,
     schedule: Schedule,
 ) -> Tensor:
-    """[t] the power of each task, from placed queries [t, q, d] and their probabilities [t, q, k]."""
+    """[t] the power that pairs of placed queries [t, q, d] say, with probabilities [t, q, k]."""
     pairs = _Pairs.of(placed, probabilities, calibration)
     own = torch.zeros_like(probabilities, dtype=torch.bool)
     own = own.scatter_(-1, pairs.group.unsqueeze(-1), True)

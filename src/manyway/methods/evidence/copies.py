@@ -45,12 +45,12 @@ def compare_queries(queries: BatchQueries, one_shot: bool) -> QueryCopies:
     given, there is no such origin, and all count.
     """
     compared = _Compared.of(queries, one_shot)
-    counts, near = queries.each(partial(_compare, compared)).values
-    total = near.sum(1)
+    is_distinct, n_near = queries.each(partial(_compare, compared)).values
+    total = n_near.sum(1)
     if queries.double_sums:
         total = total.double()
-    distinct: Tensor | None = counts
-    if queries.likelihood.calibration is None or bool((counts == 1).all()):
+    distinct: Tensor | None = is_distinct
+    if queries.likelihood.calibration is None or bool((is_distinct == 1).all()):
         distinct = None
     return QueryCopies(number=(total / compared.rows.shape[1]).clamp_min(1), distinct=distinct)
 
@@ -61,12 +61,14 @@ class _Compared:
 
     rows: Tensor  # [t, n, d] every so many
     numbers: Tensor  # [n] which these are
-    limit: Tensor  # [t, 1, 1] the squared distance below which two are near-copies
+    limits: Tensor  # [t, 1, n] the squared distances below which whole rows are near-copies of them
 
     @staticmethod
     def of(queries: BatchQueries, one_shot: bool) -> _Compared:
+        """Evenly spaced queries; with one example per class the limit is lower."""
         stride = sampling_stride(queries.n_query)
-        rows = sample(queries, stride).placed
+        sampled = sample(queries, stride, _hidden)
+        rows = sampled.placed
         calibration = queries.likelihood.calibration
         n_columns = torch.tensor(rows.shape[-1], device=rows.device)
         if calibration is not None:
@@ -74,40 +76,49 @@ class _Compared:
         sure = not one_shot and calibration is not None
         schedule = queries.parameters.constants
         pair_distance = queries.likelihood.pair_distance(rows)
+        limit = copy_distance(pair_distance, n_columns, schedule, sure)
         return _Compared(
             rows=rows,
             numbers=torch.arange(0, queries.n_query, stride, device=rows.device),
-            limit=copy_distance(pair_distance, n_columns, schedule, sure),
+            limits=limit - sampled.values.unsqueeze(1),
         )
 
-    def near(self, some: Tensor) -> Tensor:
-        """[t, b, n] whether some queries [t, b, d] are near-copies of these."""
-        return squared_distances(some, self.rows) <= self.limit
+    def near(self, queries: Tensor, hidden: Tensor, numbers: Tensor) -> Tensor:
+        """[t, b, n] whether some queries [t, b, d] are near-copies of these, or the same.
 
-    def comes_first(self, some: Tensor, numbers: Tensor) -> Tensor:
+        ``hidden`` [t, b] is what their missing cells hide of the distance, and ``numbers`` [b] say
+        which they are.
+        """
+        itself = self.numbers == numbers.unsqueeze(-1)
+        limits = self.limits - hidden.unsqueeze(-1)
+        return (squared_distances(queries, self.rows) <= limits) | itself
+
+    def comes_first(self, queries: Tensor, numbers: Tensor) -> Tensor:
         """[t, b, n] whether these count before some queries [t, b, d] with such numbers [b]."""
-        lengths = some.square().sum(-1).unsqueeze(-1)
-        theirs = self.rows.square().sum(-1).unsqueeze(1)
-        equal = (lengths - theirs).abs() <= _EQUAL * theirs
+        lengths = queries.square().sum(-1).unsqueeze(-1)
+        own_lengths = self.rows.square().sum(-1).unsqueeze(1)
+        equal = (lengths - own_lengths).abs() <= _EQUAL * own_lengths
         earlier = self.numbers < numbers.unsqueeze(-1)
-        return torch.where(equal, earlier, theirs < lengths)
+        return torch.where(equal, earlier, own_lengths < lengths)
+
+
+def _hidden(part: Part) -> Tensor:
+    """[t, b] what missing cells hide of the distances of queries."""
+    return part.likelihood.hidden(part.placed)
 
 
 def _compare(compared: _Compared, part: Part) -> Joined:
-    """The work that compares queries, some at a time.
-
-    It finds whether they count, and to how many rows they are near [t, b].
-    """
+    """The work that finds which queries count [t, b], and to how many rows they are near [t, b]."""
     placed = part.coordinates
     numbers = torch.arange(placed.shape[1], device=placed.device) + part.first
+    hidden = _hidden(part)
     copies = []
     n_near = []
-    some = zip(
-        torch.split(placed, _MOST_COMPARED, 1), torch.split(numbers, _MOST_COMPARED), strict=True
-    )
-    for rows, which in some:
-        near = compared.near(rows)
-        copies.append((near & compared.comes_first(rows, which)).any(-1))
+    for first in range(0, placed.shape[1], _MOST_COMPARED):
+        piece = slice(first, first + _MOST_COMPARED)
+        rows = placed[:, piece]
+        near = compared.near(rows, hidden[:, piece], numbers[piece])
+        copies.append((near & compared.comes_first(rows, numbers[piece])).any(-1))
         n_near.append(near.sum(-1))
     return Joined(((~torch.cat(copies, 1)).to(placed), torch.cat(n_near, 1)))
 
@@ -166,24 +177,29 @@ def _distinct_rows(tasks: Tasks, schedule: Schedule) -> Tensor | None:
     n_pairs = int(counts.square().sum())
     if len(counts) > _MOST_COMPARED or not len(labels) < n_pairs <= _MOST_PAIRS:
         return None
-    rows = _in_units(tasks.support[0].double())
+    rows = _scaled(tasks.support[0].double())
     order = labels.argsort(stable=True)
     of_classes = torch.split(rows[order], counts[counts > 0].tolist())
-    distances = [distances_between(some[None])[0] for some in of_classes]
-    pairs = torch.cat([one[torch.ones_like(one).tril(-1) > 0] for one in distances])
+    within = [distances_between(of_class[None])[0] for of_class in of_classes]
+    pairs = torch.cat([distances[_below_diagonal(distances)] for distances in within])
     n_columns = torch.tensor(rows.shape[1], device=rows.device)
-    near = copy_distance(pairs.mean(), n_columns, schedule).squeeze()
-    is_copy = torch.cat([(one <= near).tril(-1).any(1) for one in distances])
+    limit = copy_distance(pairs.mean(), n_columns, schedule).squeeze()
+    is_copy = torch.cat([(distances <= limit).tril(-1).any(1) for distances in within])
     kept = order[~is_copy].sort().values
     dropped = 1 - len(kept) / len(labels)
     if not dropped:
         return None
-    if _chance(rows, pairs, near) * len(pairs) >= dropped**2 * len(labels):
+    if _chance(rows, pairs, limit) * len(pairs) >= dropped**2 * len(labels):
         return None
     return kept
 
 
-def _in_units(rows: Tensor) -> Tensor:
+def _below_diagonal(distances: Tensor) -> Tensor:
+    """[n, n] whether a distance is below the diagonal, so that each pair is there once."""
+    return torch.ones_like(distances).tril(-1) > 0
+
+
+def _scaled(rows: Tensor) -> Tensor:
     """[n, d] rows relative to their mean, in units of their columns' scales; see ``distinct``.
 
     Constant columns are dropped, unless all are constant.
@@ -196,20 +212,20 @@ def _in_units(rows: Tensor) -> Tensor:
     return (rows - rows.mean(0)) / scale.clamp_min(scale.median()).clamp_min(tiny)
 
 
-def _chance(rows: Tensor, pairs: Tensor, near: Tensor) -> Tensor:
-    """The probability that different samples of a class are near-copies.
+def _chance(rows: Tensor, pairs: Tensor, limit: Tensor) -> Tensor:
+    """[] the probability that two different samples of a class are nearer than near-copies are.
 
-    From the squared distances of all pairs: they are like those of normal features in n directions,
-    1/n = ln mean d² − mean ln d² + 1/pairs, for few pairs say less. Samples that are as near as
-    rounding moves them seem equal, at Σ_j h_j²/6 for the least step h_j of a column.
+    The squared distances of all ``pairs`` [p] say it: they are like those of normal features in n
+    directions, 1/n = ln mean d² − mean ln d² + 1/pairs, for few pairs say less. Samples that are as
+    near as rounding moves them seem equal, at Σ_j h_j²/6 for the least step h_j of a column.
     """
-    far = pairs[pairs > near]
+    far = pairs[pairs > limit]
     inverse = far.mean().log() - far.log().mean() + 1 / max(len(far), 1)
     half = 0.5 / inverse.clamp_min(1 / rows.shape[1])
     steps = rows.sort(0).values.diff(dim=0)
     least_steps = torch.where(steps > 0, steps, torch.inf).amin(0).nan_to_num(posinf=0)
     rounding = least_steps.square().sum() / _ROUNDING
-    return torch.special.gammainc(half, half * torch.maximum(near, rounding) / far.mean())
+    return torch.special.gammainc(half, half * torch.maximum(limit, rounding) / far.mean())
 
 
 def copy_distance(
@@ -220,11 +236,11 @@ def copy_distance(
 ) -> Tensor:
     """[t, 1, 1] the squared distance below which two queries are near-copies.
 
-    It is a part of ``pair_distance`` [t], that of two samples of a class. With few columns [t]
-    samples are as near by chance, so that the part is smaller: its chance is that of 2 N₀ columns
-    (``few_columns``). Where the distance of two samples is ``sure`` (no guess from one example per
-    class, and not made by the outliers of a table) the part is its square root, so that the frames
-    of a burst are copies.
+    It is the part ``near_copy`` of ``pair_distance`` [t], that of two samples of a class. With few
+    columns [t] samples are as near by chance, so that the part is smaller: its chance is that of
+    2 N₀ columns (``few_columns``). Where the distance of two samples is ``sure`` (no guess from one
+    example per class, and not made by the outliers of a table) the part is √``near_copy``, so that
+    the frames of a burst are copies.
     """
     least = 0.5 if sure else 1.0
     exponent = (2 * schedule.few_columns / n_columns).clamp_min(least)

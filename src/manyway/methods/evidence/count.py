@@ -71,13 +71,13 @@ def count(batch: CalibratedBatch, findings: Findings) -> Solution:
     moved_by = None
     if batch.shift is not None:
         moved_by = batch.shift.vector
-    learned = dict(batch.learned)
+    told = dict(batch.told)
     contrast = findings.probabilities.contrast
     if contrast is not None:
-        learned["contrast"] = contrast
+        told["contrast"] = contrast
     answer = Answer(probabilities=findings.probabilities, unknown_groups=unknown_groups)
     n_copies = findings.searched.n_copies
-    of_shift = batch.shift_power(findings.grouped.groups.presence.masses)
+    of_shift = batch.shift_power(findings.grouped.groups.query_counts.masses)
     answers = queries.answers(answer, partial(review_answers, of_shift))
     return Solution(
         answers.probabilities,
@@ -88,7 +88,7 @@ def count(batch: CalibratedBatch, findings: Findings) -> Solution:
         make_presence=partial(
             _independent_presence,
             _in_doubt(findings.grouped.answers.posterior, of_shift),
-            findings.grouped.groups.presence.present,
+            findings.grouped.groups.query_counts.present,
             queries.given_classes,
         ),
         make_review_scores=answers.make_review_scores,
@@ -96,7 +96,7 @@ def count(batch: CalibratedBatch, findings: Findings) -> Solution:
         unknown=answers.unknown,
         unknown_groups=answers.groups,
         unknown_medoids=medoids,
-        learned=learned,
+        told=told,
         counting=schedule,
         moved_by=moved_by,
         doubts=batch.doubts,

@@ -15,7 +15,7 @@ from manyway.core.parallel import LARGE, side_by_side
 from manyway.methods.evidence.loop import Ended, Outcome, Update, anneal_and_iterate
 from manyway.methods.evidence.prior import (
     Concentrations,
-    Presence,
+    QueryCounts,
     Slopes,
     log_remainders,
     remainders,
@@ -68,9 +68,9 @@ class LikelyAssignments:
         masses = self.masses.index_add(0, self.classes, u)
         # ln(1 − u) of small u is −u.
         log_absent = (-self.masses).index_add_(0, self.classes, log_remainders(u))
-        presence = Presence.of_products(masses[None], log_absent.exp_()[None])
+        query_counts = QueryCounts.of_products(masses[None], log_absent.exp_()[None])
         moved = (u - self.u).abs_().amax()[None]
-        return replace(self, u=u, left=self.left - 1), Update(presence, moved)
+        return replace(self, u=u, left=self.left - 1), Update(query_counts, moved)
 
 
 def _scores(
@@ -96,7 +96,7 @@ class _Assignment(NamedTuple):
 
     @property
     def update(self) -> Update:
-        return Update(Presence.of_products(self.masses, self.absent), self.moved)
+        return Update(QueryCounts.of_products(self.masses, self.absent), self.moved)
 
     @staticmethod
     def joined(parts: Sequence[_Assignment]) -> _Assignment:
@@ -136,9 +136,9 @@ class Dense:
             u=torch.empty_like(log_likelihood),
         )
 
-    def begin(self, sharpness: float) -> Presence:
+    def begin(self, sharpness: float) -> QueryCounts:
         first = self._assign(lambda likelihood, u: (likelihood * sharpness).softmax(-1))
-        return first.update.presence
+        return first.update.query_counts
 
     def update(
         self,

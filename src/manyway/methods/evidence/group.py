@@ -21,6 +21,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import partial
 from math import ceil
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -38,7 +39,7 @@ from manyway.methods.evidence.likelihood import (
 from manyway.methods.evidence.prior import (
     SURE,
     Concentrations,
-    Presence,
+    QueryCounts,
     Slopes,
     log_remainders,
     remainders,
@@ -91,7 +92,7 @@ def group(batch: CalibratedBatch, searched: Searched) -> Grouped:
         # those of a wrong group stay.
         groups = Groups.of(queries, searched.prior, fixed=True)
         if groups.updated.classes.shape[1]:
-            resumed = queries.resume(groups.updated, groups.presence, searched.prior)
+            resumed = queries.resume(groups.updated, groups.query_counts, searched.prior)
             searched = searched.then(resumed)
     known = queries.given_classes & contradicted.unsqueeze(-1)
     return _grouped(queries, searched, known, fixed=True)
@@ -179,14 +180,13 @@ class GroupPosterior:
 class Groups:
     """The groups that a search has found, and the prototypes that have taken them in."""
 
-    presence: Presence
+    query_counts: QueryCounts
     slopes: Slopes
     # [t, g] those with a group of more than one query, and others where a task has fewer
     classes: Tensor
-    members: Presence  # as if no label were known
+    members: QueryCounts  # as if no label were known
     sums: Tensor  # [t, g, d] of the members
-    # [t, 3] the number of queries, and the sums of distances to their prototypes and of their
-    # squares
+    # [t, 3] the number of queries, the sum of distances to their prototypes, and that of squares
     lengths: Tensor
     # [t, g, k] what known labels say about the class of a group; [t, 0, k] where none is known
     known_evidence: Tensor
@@ -209,29 +209,28 @@ class Groups:
         -------
         Groups
         """
-        presence = queries.presence
+        query_counts = queries.query_counts
         like = queries.likelihood.counts
-        slopes = prior.slopes(presence).to(like)
-        members = presence
+        slopes = prior.slopes(query_counts).to(like)
+        members = query_counts
         if fixed:
             masses, log_absent = queries.each(partial(_count_members, slopes)).values
-            members = Presence.of_products(masses, log_absent.exp())
-        largest = torch.maximum(presence.masses, members.masses)
+            members = QueryCounts.of_products(masses, log_absent.exp())
+        largest = torch.maximum(query_counts.masses, members.masses)
         classes = largest.topk(int((largest > 1).sum(1).max()), dim=1).indices
         work = partial(_sum_groups, classes, slopes, sampling_stride(queries.n_query))
-        totals = queries.each(work).values
-        sums, free_sums, free_masses, lengths, known_evidence = (total.to(like) for total in totals)
-        weights = query_weights(presence.masses).gather(1, classes).to(like)
+        sums = _GroupSums(*(total.to(like) for total in queries.each(work).values))
+        weights = query_weights(query_counts.masses).gather(1, classes).to(like)
         weights = weights * float(queries.parameters.update_prototypes)
         return Groups(
-            presence=presence,
+            query_counts=query_counts,
             slopes=slopes,
             classes=classes,
             members=members,
-            sums=sums,
-            lengths=lengths,
-            known_evidence=known_evidence,
-            updated=queries.likelihood.updated(classes, free_sums, free_masses, weights),
+            sums=sums.members,
+            lengths=sums.lengths,
+            known_evidence=sums.known_evidence,
+            updated=queries.likelihood.updated(classes, sums.free, sums.free_masses, weights),
         )
 
     def posterior(
@@ -252,9 +251,9 @@ class Groups:
         m queries count as m / (1 + ω(m − 1)) independent ones. With ``merge_groups`` a group may
         also be a fragment of a larger one; see ``Fragments``. A query's own evidence is contained
         in its assignment already, so a group of one keeps its class: P is mixed with the identity
-        in the parts 1 − 1/m and 1/m. Where half of all classes or more seem to be present, groups
-        are mixtures of neighbours, and keep their classes as well. So do groups of classes with a
-        known query.
+        in the parts 1 − 1/m (``as_group``) and 1/m. Where half of all classes or more seem to be
+        present, groups are mixtures of neighbours, and keep their classes as well. So do groups of
+        classes with a known query.
         """
         classes = self.classes
         if not parameters.group_posterior:
@@ -275,12 +274,12 @@ class Groups:
                 scores = scores + self.known_evidence[:, part]
                 totals = totals + self.known_evidence[:, part]
             of_class = fragments.joined(scores.softmax(-1), totals, sizes, part)
-            others = (1 - 1 / sizes.clamp_min(1)) * agreed
+            as_group = (1 - 1 / sizes.clamp_min(1)) * agreed
             if self.any_known:
-                others = others.masked_fill(known.gather(1, columns), 0)
-            of_class.mul_(others.unsqueeze(-1))
-            own = (1 - others).unsqueeze(-1)
-            rows.append(of_class.scatter_add_(-1, columns.unsqueeze(-1), own))
+                as_group = as_group.masked_fill(known.gather(1, columns), 0)
+            of_class.mul_(as_group.unsqueeze(-1))
+            as_found = (1 - as_group).unsqueeze(-1)
+            rows.append(of_class.scatter_add_(-1, columns.unsqueeze(-1), as_found))
         nothing = examples.new_zeros(len(examples), 0, examples.shape[1])
         return GroupPosterior(classes=classes, probabilities=torch.cat(rows or [nothing], 1))
 
@@ -340,40 +339,42 @@ class Fragments:
             return alone
         largest = self.masses.topk(min(self.most, self.masses.shape[-1]))
         columns = self.groups.classes[tasks, part]
-        gain = self._log_odds(totals[tasks], columns, sizes[tasks], largest.indices, largest.values)
-        none = torch.zeros_like(gain[..., :1])
-        joining = torch.cat([none, gain], -1).softmax(-1)[..., 1:]
+        larger = _Larger(classes=largest.indices, masses=largest.values)
+        log_odds = self._log_odds(totals[tasks], columns, sizes[tasks], larger)
+        no_fragment = torch.zeros_like(log_odds[..., :1])
+        joining = torch.cat([no_fragment, log_odds], -1).softmax(-1)[..., 1:]
         fading = self.fading.unsqueeze(-1)
         if self.groups.any_known:  # a group with a known query is no fragment of another class
             fading = fading * self.groups.known_evidence[tasks, part].amax(-1).neg().exp()
         joining = joining * fading.unsqueeze(-1)
         staying = alone[tasks] * (1 - joining.sum(-1, keepdim=True))
-        larger = largest.indices.unsqueeze(1).expand_as(joining)
-        alone[tasks] = staying.scatter_add_(-1, larger, joining)
+        of_larger = larger.classes.unsqueeze(1).expand_as(joining)
+        alone[tasks] = staying.scatter_add_(-1, of_larger, joining)
         return alone
 
-    def _log_odds(
-        self,
-        totals: Tensor,
-        columns: Tensor,
-        sizes: Tensor,
-        largest: Tensor,
-        masses: Tensor,
-    ) -> Tensor:
-        """[m, g, l] log-odds that groups are fragments of the largest groups.
+    def _log_odds(self, totals: Tensor, columns: Tensor, sizes: Tensor, larger: _Larger) -> Tensor:
+        """[m, g, l] log-odds that groups are fragments of larger ones.
 
-        ``columns`` [m, g] are the classes of the groups, and ``sizes`` [m, g] their masses. The
-        largest groups have the classes ``largest`` [m, l] and the ``masses`` [m, l].
+        ``totals`` [m, g, k] are the Σ_q u_qg ℓ_qk of the groups, ``columns`` [m, g] their classes,
+        and ``sizes`` [m, g] their masses.
         """
-        own = totals.gather(-1, columns.unsqueeze(-1))
-        theirs = masses.unsqueeze(1)
-        mine = sizes.unsqueeze(-1)
+        m_j = larger.masses.unsqueeze(1)
+        m_k = sizes.unsqueeze(-1)
         alpha = self.alpha.view(-1, 1, 1)
-        joining = torch.lgamma(mine + theirs + alpha) - torch.lgamma(theirs + alpha)
-        founding = torch.lgamma(mine + alpha) - torch.lgamma(alpha)
-        of_largest = totals.gather(-1, largest.unsqueeze(1).expand(-1, sizes.shape[1], -1))
-        gain = of_largest - own + joining - founding
-        return gain.masked_fill(theirs <= mine, -torch.inf)  # only smaller groups join
+        as_own = totals.gather(-1, columns.unsqueeze(-1))
+        places = larger.classes.unsqueeze(1).expand(-1, sizes.shape[1], -1)
+        as_larger = totals.gather(-1, places)
+        joining = torch.lgamma(m_k + m_j + alpha) - torch.lgamma(m_j + alpha)
+        founding = torch.lgamma(m_k + alpha) - torch.lgamma(alpha)
+        log_odds = as_larger - as_own + joining - founding
+        return log_odds.masked_fill(m_j <= m_k, -torch.inf)  # only smaller groups join
+
+
+class _Larger(NamedTuple):
+    """The largest groups of each task."""
+
+    classes: Tensor  # [m, l]
+    masses: Tensor  # [m, l]
 
 
 def _count_members(slopes: Slopes, part: Part) -> Sums:
@@ -385,27 +386,50 @@ def _count_members(slopes: Slopes, part: Part) -> Sums:
     return Sums((members.sum(1), log_remainders(members).sum(1)))
 
 
-def _sum_groups(classes: Tensor, slopes: Slopes, every: int, part: Part) -> Sums:
-    """The work that sums the queries of some groups [t, g].
+class _GroupSums(NamedTuple):
+    """Sums over the queries of groups."""
 
-    The sums are Σ u z of the members [t, g, d], as if no label were known; Σ u z [t, g, d] and Σ u
-    [t, g] of the queries whose label is not known; ``Groups.lengths``, of every so many queries;
-    and ``Groups.known_evidence``.
+    members: Tensor  # [t, g, d] Σ u z of the members, as if no label were known
+    free: Tensor  # [t, g, d] Σ u z of the queries whose label is not known
+    free_masses: Tensor  # [t, g] Σ u of these
+    lengths: Tensor  # [t, 3] as in ``Groups``
+    known_evidence: Tensor  # [t, g, k] or [t, 0, k], as in ``Groups``
+
+
+def _sum_groups(classes: Tensor, slopes: Slopes, every: int, part: Part) -> Sums:
+    """The work that makes the ``_GroupSums`` of groups with the classes [t, g].
+
+    Lengths are those of every so many queries.
     """
     u = columns_of(part.u, classes)
     lengths = _sum_lengths(part.every(every))
     if not part.any_known:
         sums = u.mT @ part.placed
         nothing = sums.new_zeros(len(u), 0, part.u.shape[-1])
-        return Sums((sums, sums, u.sum(1), lengths, nothing))
+        return Sums(
+            _GroupSums(
+                members=sums,
+                free=sums,
+                free_masses=u.sum(1),
+                lengths=lengths,
+                known_evidence=nothing,
+            )
+        )
     members = columns_of(part.members(slopes), classes)
     free = u * part.free
     # A group of class k contains no query of another class, so each known query of another class
     # multiplies its likelihood by 1 − u. Up to a number per group, this is to divide the likelihood
     # of the query's own class by it.
     known = known_classes(part.known, part.u)
-    of_known = -(log_remainders(members).mT @ known)
-    return Sums((members.mT @ part.placed, free.mT @ part.placed, free.sum(1), lengths, of_known))
+    return Sums(
+        _GroupSums(
+            members=members.mT @ part.placed,
+            free=free.mT @ part.placed,
+            free_masses=free.sum(1),
+            lengths=lengths,
+            known_evidence=-(log_remainders(members).mT @ known),
+        )
+    )
 
 
 def _sum_lengths(part: Part) -> Tensor:

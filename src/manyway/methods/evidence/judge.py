@@ -104,7 +104,7 @@ class UnknownPosterior:
     def unknown(self, placed: Tensor, first: int) -> Tensor:
         """[t, b] the probability of placed queries [t, b, d] to be unknown.
 
-        The first has that number.
+        ``first`` is the number of the first of them.
         """
         if self.stride == 1:
             return self.probabilities[:, first : first + placed.shape[1]]
@@ -119,9 +119,10 @@ class UnknownPosterior:
         return distances.mul_(-0.5 * self.precision.view(-1, 1, 1)).softmax(-1)
 
     def is_answered(self, unknown: Tensor, probabilities: Tensor) -> Tensor:
-        """[t, b] whether the answer is unknown.
+        """[t, b] whether queries are answered as unknown, with the probability ``unknown`` [t, b].
 
-        If that is more probable than any class [t, b, k].
+        They are if that exceeds the probability of every class [t, b, k], and the batch probably
+        has unknown queries.
         """
         return (unknown > probabilities.amax(-1)) & (self.some_unknown > 0.5).unsqueeze(-1)
 
@@ -194,6 +195,7 @@ def unknown_posterior(
         scales=scales,
         distances=calibration.squared_distances(placed),
     )
+    # Differences of sorted values are negative: the margin is −g.
     of_margin = (margin.exp() + 0.5 * schedule.improbable).log()
     if not one_shot:
         of_margin = scales.separation * (of_margin - log(schedule.improbable))
@@ -296,9 +298,9 @@ class Scales:
         return group.squares - self.scatter * (1 / group.sizes + 1 / group.counts)
 
     def farthest(self, counts: Tensor) -> Tensor:
-        """[t, k] the excess of single unknown queries near classes, and a deviation more.
+        """[t, k] e₊: the excess D of single unknown queries, and a deviation more.
 
-        The classes have n samples.
+        Near classes of so many samples [t, k].
         """
         variance = (self.noise * (1 + 1 / counts)).square()
         return self.of_unknown + (variance + self._spread).sqrt()
@@ -385,9 +387,9 @@ class _Tests:
         return self._nearest(self.distances, torch.ones_like(self.distances[..., 0]))
 
     def _nearest(self, distances: Tensor, sizes: Tensor) -> NearGroup:
-        """Groups [t, q] near the nearest prototype.
+        """Groups [t, q] of these sizes, each near the prototype that is nearest to its mean.
 
-        It is found from the unbiased distances [t, q, k] of their means.
+        ``distances`` [t, q, k] are the unbiased ones of the means.
         """
         squares, nearest = distances.min(-1)
         counts = self.calibration.counts.expand(len(distances), -1).gather(1, nearest)
@@ -403,15 +405,15 @@ class _Tests:
         """
         calibration = self.calibration
         share = self.around.share
-        some = self.assigned.clamp_min(torch.finfo(self.assigned.dtype).eps)
-        sizes = effective_size(some.mT, share).clamp_min(1)
+        positive = self.assigned.clamp_min(torch.finfo(self.assigned.dtype).eps)
+        sizes = effective_size(positive.mT, share).clamp_min(1)
         assigned = share.unsqueeze(-1) * self.assigned
-        some = share.unsqueeze(-1) * some
+        positive = share.unsqueeze(-1) * positive
         farthest = self.scales.farthest(calibration.counts).unsqueeze(1)
         farthest = calibration.scatter.view(-1, 1, 1) + farthest
         pulls = assigned * (farthest / self.distances.clamp_min(_NO_DISTANCE)).clamp_max(1).sqrt()
         sums = pulls.mT @ self.placed - pulls.sum(1).unsqueeze(-1) * calibration.offsets
-        means = sums / some.sum(1).unsqueeze(-1)
+        means = sums / positive.sum(1).unsqueeze(-1)
         counts = calibration.counts.expand_as(sizes)
         return NearGroup(squares=means.square().sum(-1), sizes=sizes, counts=counts)
 
@@ -442,8 +444,7 @@ def _integrate(
     share = around.share.unsqueeze(-1)
 
     def mixed(odds: Tensor) -> Tensor:
-        # With the proportion 0 every query is known: the probability of the data is 1 in these
-        # units.
+        # With the proportion 0 every query is known: the data have the probability 1 in this unit.
         return torch.logaddexp(torch.log1p(-grid), odds.unsqueeze(-1) + grid.log())
 
     limited = -torch.logaddexp(torch.log1p(-odd) - log_odds, odd.log())

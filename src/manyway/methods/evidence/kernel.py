@@ -124,7 +124,7 @@ def _log_gamma_and_slope(x):
 
 
 @triton.jit
-def _presence(mass, log_absent):
+def _query_counts(mass, log_absent):
     """p⁰, 1 − p⁰ and c: see ``manyway.methods.evidence.prior``."""
     absent = tl.exp(log_absent)
     small = mass * (1 - mass * (0.5 - mass * (1 / 6 - mass / 24)))
@@ -206,12 +206,12 @@ def _search(
                 c = first + tl.arange(0, BLOCK)
                 some = tl.load(sums_ptr + c, c < n_classes, other=0.0)
                 log_some = tl.load(sums_ptr + n_classes + c, c < n_classes, other=0.0)
-                absent, present, count = _presence(some, log_some)
+                absent, present, count = _query_counts(some, log_some)
                 log_gamma, _ = _log_gamma_and_slope(count[:, None] + alphas[None, :])
                 prior += tl.sum(present[:, None] * (log_gamma - log_gammas[None, :]), axis=0)
             best = tl.argmax(prior, axis=0)
             alpha = tl.load(alphas_ptr + best)
-            absent, present, count = _presence(mass, log_absent)
+            absent, present, count = _query_counts(mass, log_absent)
             rise, slope = _log_gamma_and_slope(count + alpha)
             entry_cost = absent * (rise - tl.load(log_gammas_ptr + best) - count * slope)
             tl.debug_barrier()  # all threads have read the sums before they are overwritten

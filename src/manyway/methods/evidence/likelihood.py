@@ -103,12 +103,16 @@ class Likelihood(ABC):
 
     @property
     @abstractmethod
-    def learned(self) -> Mapping[str, Tensor]:
+    def told(self) -> Mapping[str, Tensor]:
         """What is worth telling, a number per task [t] each."""
 
     def coordinates(self, placed: Tensor) -> Tensor:
         """[t, b, d] the part of placed rows that says where they are; all of them, usually."""
         return placed
+
+    def hidden(self, placed: Tensor) -> Tensor:
+        """[t, b] what missing cells would add to the squared distance of a row from another."""
+        return placed.new_zeros(placed.shape[:2])
 
     @abstractmethod
     def of(self, placed: Tensor) -> Tensor:
@@ -120,9 +124,9 @@ class Likelihood(ABC):
 
     @abstractmethod
     def totals(self, sums: Tensor, masses: Tensor) -> Tensor:
-        """[t, g, k] Σ_q u_qg ℓ_qk up to a number per group.
+        """[t, g, k] Σ_q u_qg ℓ_qk of groups g, up to a number per group.
 
-        From Σ_q u_qg z_q [t, g, d] and Σ_q u_qg [t, g].
+        They follow from the sums Σ_q u_qg z_q [t, g, d] and the masses Σ_q u_qg [t, g].
         """
 
     @abstractmethod
@@ -140,8 +144,8 @@ class Likelihood(ABC):
     def nearness(self, placed: Tensor, others: Tensor) -> Tensor:
         """[t, n, m] how near placed queries [t, n, d] are to others [t, m, d], from 0 to 1.
 
-        ½ at the squared distance
-        2S of two samples of a class, with a logit that falls by 2 per 2S.
+        It is ½ at the squared distance 2S of two samples of a class, and its logit falls by 2 per
+        2S.
         """
 
     @abstractmethod
@@ -164,7 +168,7 @@ class Distances(Likelihood):
         return self.calibration.examples
 
     @property
-    def learned(self) -> Mapping[str, Tensor]:
+    def told(self) -> Mapping[str, Tensor]:
         return {"precision": self.calibration.precision, "shrinkage": self.calibration.shrinkage}
 
     def of(self, placed: Tensor) -> Tensor:
@@ -230,7 +234,7 @@ class GivenLikelihood(Likelihood):
         return self.n_samples
 
     @property
-    def learned(self) -> Mapping[str, Tensor]:
+    def told(self) -> Mapping[str, Tensor]:
         return {}
 
     def of(self, placed: Tensor) -> Tensor:
@@ -274,26 +278,23 @@ def _for_every_row(classes: Tensor, values: Tensor) -> Tensor:
 
 
 def with_prototypes(calibration: Calibration, offsets: Tensor, counts: Tensor) -> Calibration:
-    """The calibration with other placed prototypes [t, k, d], of other numbers of samples [t, k]."""
+    """The calibration with other placed prototypes [t, k, d], made of ``counts`` [t, k] samples."""
     squares = offsets.square().sum(-1) - calibration.scatter.unsqueeze(-1) / counts
     examples = calibration.examples + (counts - calibration.counts)
     return replace(calibration, offsets=offsets, squares=squares, counts=counts, examples=examples)
 
 
 def known_classes(known: Tensor, like: Tensor) -> Tensor:
-    """[t, b, k] 1 for the class of a query with a known label [t, b], else 0.
-
-    It is a tensor as ``like`` [t, b, k].
-    """
+    """[t, b, k] 1 for the class of a query with a known label [t, b], else 0; as ``like``."""
     return one_hot(known.clamp_min(0), like.shape[-1], like.dtype) * (known >= 0).unsqueeze(-1)
 
 
 def leave_one_out(distances: Tensor, weights: Tensor, masses: Tensor, scatter: Tensor) -> Tensor:
     """[…, q, k] unbiased squared distances to prototypes without the query itself.
 
-    ``weights`` [q, k] is what each query contributes to a prototype and ``masses`` [k] the total,
-    support included. Without z, of which it contains c, a mean of mass m is m/(m − c) times as far
-    from z.
+    ``weights`` […, q, k] is what each query contributes to a prototype and ``masses`` [k] the
+    total, support included. Without z, of which it contains c, a mean of mass m is m/(m − c) times
+    as far from z.
     """
     others = masses - weights
     return distances * (masses / others).square() - scatter / others

@@ -27,14 +27,14 @@ import torch
 from torch import Tensor
 
 from manyway.core import Recorder, all_running
-from manyway.methods.evidence.prior import Concentrations, Presence, Slopes
+from manyway.methods.evidence.prior import Concentrations, QueryCounts, Slopes
 from manyway.methods.evidence.schedule import Parameters
 
 
 class Update(NamedTuple):
     """What an update of the assignments returns."""
 
-    presence: Presence
+    query_counts: QueryCounts
     moved: Tensor  # [t] the largest change of an assignment; without meaning where `tol` is 0
 
 
@@ -45,7 +45,7 @@ class SearchState(Protocol):
     other stages see of the queries.
     """
 
-    def begin(self, sharpness: float) -> Presence:
+    def begin(self, sharpness: float) -> QueryCounts:
         """Assign every query by its likelihoods alone, multiplied by the sharpness."""
 
     def update(
@@ -127,14 +127,14 @@ def anneal_and_iterate(
     Ended
     """
     schedule = parameters.constants
-    presence = queries.begin(schedule.anneal_from)
+    query_counts = queries.begin(schedule.anneal_from)
     annealing = schedule.annealing
     for number, sharpness in enumerate(annealing, 1):  # convergence is not checked during annealing
         ahead = _ahead(annealing[number:], parameters.max_iter)
-        presence = queries.update(prior.slopes(presence), sharpness, ahead).presence
+        query_counts = queries.update(prior.slopes(query_counts), sharpness, ahead).query_counts
     if annealing:
-        queries = queries.sharpened(schedule.sharpness(presence.masses))
-    return _iterate(queries, presence, prior, parameters, with_terms=with_terms)
+        queries = queries.sharpened(schedule.sharpness(query_counts.masses))
+    return _iterate(queries, query_counts, prior, parameters, with_terms=with_terms)
 
 
 def _ahead(annealing: list[float], max_iter: int) -> Sequence[float]:
@@ -146,22 +146,21 @@ def _ahead(annealing: list[float], max_iter: int) -> Sequence[float]:
 
 def resume(
     queries: Q,
-    presence: Presence,
+    query_counts: QueryCounts,
     prior: Concentrations,
     parameters: Parameters,
 ) -> Ended[Q]:
     """Iterate from assignments that an earlier search has found, with other likelihoods.
 
-    There is no annealing: the groups are those of the earlier search. ``presence`` is what its
-    assignments say.
+    There is no annealing: the groups are those of the earlier search, and so are ``query_counts``.
     """
-    sharpness = parameters.constants.sharpness(presence.masses)
-    return _iterate(queries.sharpened(sharpness), presence, prior, parameters)
+    sharpness = parameters.constants.sharpness(query_counts.masses)
+    return _iterate(queries.sharpened(sharpness), query_counts, prior, parameters)
 
 
 def _iterate(
     queries: Q,
-    presence: Presence,
+    query_counts: QueryCounts,
     prior: Concentrations,
     parameters: Parameters,
     *,
@@ -175,14 +174,15 @@ def _iterate(
     """
     running = queries
     max_iter = parameters.max_iter
-    alive, n_iter, converged = all_running(len(presence.masses), max_iter, presence.masses.device)
+    masses = query_counts.masses
+    alive, n_iter, converged = all_running(len(masses), max_iter, masses.device)
     # After each iteration; a task that has converged repeats its last.
     terms = Recorder(("fit", "entropy", "prior"))
     for iteration in range(max_iter):
         ahead = (1.0,) * min(max_iter - iteration - 2, _FAR)
-        presence, moved = running.update(prior.slopes(presence), 1.0, ahead, parameters.tol)
+        query_counts, moved = running.update(prior.slopes(query_counts), 1.0, ahead, parameters.tol)
         if with_terms:
-            log_prior = prior.log_prior(presence).amax(-1)
+            log_prior = prior.log_prior(query_counts).amax(-1)
             terms.add(torch.cat([running.terms(), log_prior[None]]), alive)
         done = moved < parameters.tol
         if bool(done.any()):
@@ -194,7 +194,7 @@ def _iterate(
                 queries.replace(alive[done], running.select(done))
             alive = alive[~done]
             running = running.select(~done)
-            presence = presence[~done]
+            query_counts = query_counts[~done]
     if running is not queries:
         queries.replace(alive, running)
     outcome = Outcome(n_iter=n_iter, converged=converged, terms=terms.parts)

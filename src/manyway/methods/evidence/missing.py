@@ -21,7 +21,9 @@ by which ℓ is larger than that of ẑ,
 
     c_qk = ½ τ (‖(1 − P) (ẑ_q − w_k)‖² − (1 − f_q) S/n_k),
 
-and all that is linear in placed rows, such as the sums of groups, stays so (``WithGaps``). Missing
+and all that is linear in placed rows, such as the sums of groups, stays so (``WithGaps``). Two rows
+with missing cells at their mean lie nearer to each other than whole rows would. For near-copies
+(``copies``) a last column therefore has what each of them hides of the scatter, (1 − f_q) S. Missing
 cells of examples are filled before anything is learned from them (``complete``).
 
 References: Little and Rubin, "Statistical Analysis with Missing Data", 2002 (chapter 11).
@@ -40,7 +42,8 @@ from manyway.methods.calibration import Calibration, Representation
 from manyway.methods.evidence.likelihood import Distances, Linear, Updated
 
 _NUMBERS_AT_ONCE = 1 << 24  # of the systems of equations, one per row, that are solved together
-_RIDGE = 1e-10  # of the mean of a diagonal: it keeps a system solvable, and changes no digit that matters
+# Of the mean of a diagonal: it keeps a system solvable, and changes no digit that matters.
+_RIDGE = 1e-10
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -48,20 +51,24 @@ class UpdatedWithGaps(Updated):
     """Updated prototypes for rows that have ``WithGaps.correction`` after their coordinates."""
 
     def __call__(self, placed: Tensor, u: Tensor, free: Tensor, log_likelihood: Tensor) -> Tensor:
-        n_features = placed.shape[-1] - u.shape[-1]
+        n_classes = u.shape[-1]
+        n_features = placed.shape[-1] - n_classes - 1
         coordinates = placed[..., :n_features]
-        correction = placed[..., n_features:]
+        correction = placed[..., n_features:-1]
         updated = super().__call__(coordinates, u, free, log_likelihood - correction)
         return updated + correction
 
 
 @dataclass(frozen=True, eq=False)
 class WithGaps(Distances):
-    """The likelihood of rows some of which lack cells: placed rows are ẑ [d] and c [k]."""
+    """The likelihood of rows some of which lack cells: placed rows are ẑ [d], c [k], (1 − f) S."""
 
     def correction(self, placed: Tensor) -> Tensor:
         """[t, b, k] c, by which ℓ is larger than that of the coordinates."""
-        return placed[..., self.calibration.offsets.shape[-1] :]
+        return placed[..., self.calibration.offsets.shape[-1] : -1]
+
+    def hidden(self, placed: Tensor) -> Tensor:
+        return placed[..., -1]
 
     def coordinates(self, placed: Tensor) -> Tensor:
         return placed[..., : self.calibration.offsets.shape[-1]]
@@ -72,7 +79,8 @@ class WithGaps(Distances):
     def linear(self) -> Linear:
         plain = super().linear()
         own = torch.eye(len(plain.biases), dtype=plain.biases.dtype, device=plain.biases.device)
-        return Linear(torch.cat([plain.weights, own]), plain.biases)
+        of_hidden = torch.zeros_like(own[:1])
+        return Linear(torch.cat([plain.weights, own, of_hidden]), plain.biases)
 
     def updated(self, classes: Tensor, sums: Tensor, masses: Tensor, weights: Tensor) -> Updated:
         plain = super().updated(classes, self.coordinates(sums), masses, weights)
@@ -96,14 +104,16 @@ class PlacedRows(NamedTuple):
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class PlacingWithGaps:
-    """From rows [t, b, d] with gaps to placed rows [t, b, d + k] of ``WithGaps``."""
+    """From rows [t, b, d] with gaps to placed rows [t, b, d + k + 1] of ``WithGaps``."""
 
     scaling: Scaling | Representation
     calibration: Calibration
 
     def __call__(self, rows: Tensor) -> Tensor:
         whole = self.filled(rows)
-        return torch.cat([whole.placed, whole.correction], -1)
+        lacking = rows.isnan().to(whole.placed).mean(-1, keepdim=True)
+        hidden = lacking * self.calibration.scatter.view(-1, 1, 1)
+        return torch.cat([whole.placed, whole.correction, hidden], -1)
 
     def scaled(self, rows: Tensor) -> Tensor:
         """[t, b, d] scaled rows, with any numbers in the gaps."""
@@ -123,17 +133,17 @@ class PlacingWithGaps:
         metric = self.calibration.placing().metric
         for task, lacking in enumerate(gaps.any(-1)):
             of_task = _OneTask.of(self.calibration, metric, task)
-            for some in lacking.nonzero().squeeze(1).split(at_once):
-                whole = of_task.filled(placed[task, some], gaps[task, some])
-                placed[task, some] = whole.placed.to(placed)
-                correction[task, some] = whole.correction.to(placed)
-                cells[task, some] = whole.cells.to(placed)
+            for lines in lacking.nonzero().squeeze(1).split(at_once):
+                whole = of_task.filled(placed[task, lines], gaps[task, lines])
+                placed[task, lines] = whole.placed.to(placed)
+                correction[task, lines] = whole.correction.to(placed)
+                cells[task, lines] = whole.cells.to(placed)
         return PlacedRows(placed=placed, correction=correction, cells=cells)
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Filling:
-    """From rows [t, b, d] with gaps to whole rows, with missing cells at their mean over the classes."""
+    """From rows [t, b, d] with gaps to whole ones: a missing cell gets its mean over the classes."""
 
     representation: Representation
     calibration: Calibration
@@ -198,7 +208,7 @@ class _OneTask:
         )
 
     def _factor(self, gaps: Tensor) -> Tensor:
-        """[b, d, d] the Cholesky factors of the products of missing columns; the others have the identity."""
+        """[b, d, d] the Cholesky factors of the products of missing columns; 1 for the others."""
         both = gaps.unsqueeze(-1) & gaps.unsqueeze(-2)
         ridge = _RIDGE * self.products.diagonal().mean()
         diagonal = torch.where(gaps, ridge, 1.0)

@@ -1,4 +1,4 @@
-"""Scaled tasks, and classes that are known by a vector, such as an embedding of their name.
+"""Names: classes that are known by a vector, such as an embedding of their name.
 
 Vectors of names and items lie apart, even if one encoder made both. So each kind is centred on its
 own: names on their mean over the classes that have examples, items on the mean of the examples.
@@ -16,37 +16,28 @@ Then items are centred on the mean of the queries, less what is particular to th
 (``_middle``):
 
     middle = mean_q z_q − (Σ_k π_k v_k − v̄) / K̂,        K̂ = exp(−Σ_k π_k ln π_k).
+
+``scaling`` scales items, and calls what is here where classes have names.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
 
 from manyway.core import (
     Scaling,
-    Scalings,
     Tasks,
-    apply,
     class_sums,
     count_labels,
-    dense,
     effective_number,
     extent_of,
     level,
-    rowwise,
 )
-from manyway.methods.calibration import (
-    Calibration,
-    Representation,
-    learn_representation,
-    learn_scaling,
-)
-from manyway.methods.evidence.copies import KeptExamples
+from manyway.methods.calibration import Calibration, Representation, learn_scaling
 from manyway.methods.evidence.likelihood import with_prototypes
-from manyway.methods.evidence.schedule import Parameters
 
 # Scales that have no curve of their own where there is no example.
 _CENTRED = (None, "auto", "l2", "cl2", "tcl2", "rcl2")
@@ -58,8 +49,20 @@ class Names:
 
     vectors: Tensor  # [t, k, d]
     worth: Tensor  # [t] how many examples a name counts
-    included: bool  # whether the names are among the examples
+    included: bool  # whether the names are further examples, because a class lacks others
     alone: Tensor  # [t, k] whether a class has a name only, and others have examples
+
+    def beside_examples(self, items: Tasks) -> Tasks:
+        """Scaled items with all names as further examples, where a class lacks others.
+
+        So the calibration has a sample of every class.
+        """
+        if not self.included:
+            return items
+        classes = torch.arange(items.n_classes, device=self.vectors.device)
+        labels = torch.cat([items.support_labels, classes.expand(items.n_tasks, -1)], 1)
+        support = torch.cat([items.support, self.vectors], 1)
+        return items.with_rows(support, items.query, support_labels=labels)
 
     def added_to(self, calibration: Calibration, placed: Tensor) -> Calibration:
         """The calibration with prototypes that have taken in the names.
@@ -86,87 +89,13 @@ class Names:
         return with_prototypes(calibration, offsets, counts)
 
 
-@dataclass(frozen=True, eq=False, kw_only=True)
-class ScaledTasks:
-    """Tasks with scaled rows, what scales the queries, and the names of classes, if any."""
-
-    tasks: Tasks  # where a class lacks examples, all names are further examples
-    scaling: Scaling | Representation
-    names: Names | None = None
-    # The examples in the tasks
-    kept: KeptExamples = field(default_factory=lambda: KeptExamples(number=0))
-
-    @property
-    def without_names(self) -> bool:
-        """Whether no example is a name, which would look mislabelled among items."""
-        return self.names is None or not self.names.included
-
-
-def representation_of(scaling: Scaling | Representation) -> Representation | None:
-    """The scaling, where the support has taught it."""
-    return scaling if isinstance(scaling, Representation) else None
-
-
-def scale_tasks(
-    tasks: Tasks,
-    parameters: Parameters,
-    proportions: Tensor | None = None,
-) -> ScaledTasks:
-    """Scale tasks, and learn how many examples a name is worth where classes have names.
-
-    Parameters
-    ----------
-    tasks : Tasks
-    parameters : Parameters
-        ``scale`` says how rows are transformed; with "auto" the examples choose, and names count as
-        embeddings.
-    proportions : Tensor of shape [t, k] or None, default=None
-        Of the classes among the queries; they serve where there is no example. None: items lie
-        where names do.
-
-    Returns
-    -------
-    ScaledTasks
-    """
-    items = replace(tasks, class_table=None)
-    vectors = tasks.class_features
-    if parameters.scale == "auto" and (vectors is None or tasks.n_support):
-        representation = learn_representation(items, parameters.constants)
-        scaled = ScaledTasks(tasks=represented(items, representation), scaling=representation)
-        if vectors is None:
-            return scaled
-        return _with_names(scaled, _represented_names(representation, items, vectors))
-    if vectors is None or tasks.n_support:
-        scalings = learn_scaling(items, parameters.scale)
-    else:
-        middle = _without_examples(tasks, vectors, parameters.scale, proportions)
-        scalings = Scalings.same(middle)
-    scaled = ScaledTasks(tasks=apply(items, scalings), scaling=scalings.query)
-    if vectors is None:
-        return scaled
-    return _with_names(scaled, _scaled_names(scalings.query, items, vectors))
-
-
-def represented(tasks: Tasks, representation: Representation) -> Tasks:
-    """The tasks with all rows represented.
-
-    The queries of a pile are represented when they are read.
-    """
-    tasks = replace(tasks, pile=None)
-    if len(representation.power) < tasks.n_tasks or tasks.n_tasks == 1:  # one for all tasks
-        return rowwise(tasks, representation)
-    return dense(tasks, representation)
-
-
-def _without_examples(
+def scaling_without_examples(
     tasks: Tasks,
     vectors: Tensor,
     scale: str | None,
     proportions: Tensor | None,
 ) -> Scaling:
-    """The scaling of queries where there is no example.
-
-    It is their own curve, and a middle that names help to find.
+    """The scaling of queries where there is no example: their own curve, around the guessed middle.
 
     The curve of ``rcl2`` is used where no query has a negative feature, as it is for examples.
     """
@@ -197,9 +126,7 @@ def log_probability(log_likelihood: Tensor, proportions: Tensor) -> Tensor:
 
 
 def _middle(mean: Tensor, vectors: Tensor, proportions: Tensor | None) -> Tensor:
-    """[t, 1, d] the middle of the items of tasks without examples.
-
-    It is found from the mean [t, 1, d] of the queries.
+    """[t, 1, d] the middle of items without examples, from the mean [t, 1, d] of the queries.
 
     Without ``proportions`` it is that of the names. With them, [t, k], it is the mean of the
     queries, less a part of the distance between the names of the classes that occur and all names.
@@ -214,59 +141,53 @@ def _middle(mean: Tensor, vectors: Tensor, proportions: Tensor | None) -> Tensor
     return mean - part * (proportions.unsqueeze(1) @ vectors - names)
 
 
-def _represented_names(representation: Representation, items: Tasks, vectors: Tensor) -> Tensor:
+def represented_names(representation: Representation, items: Tasks, vectors: Tensor) -> Tensor:
     """[t, k, d] names with the representation of the items, and a middle of their own."""
     weights = _name_weights(items, vectors)
-    shifted = _shifted(representation, _weighted_mean(vectors, weights))
-    middle = _weighted_mean(shifted.curved(vectors), weights)
-    return replace(shifted, middle=middle)(vectors)
+    of_names = _representation_of_names(representation, _weighted_mean(vectors, weights))
+    middle = _weighted_mean(of_names.curved(vectors), weights)
+    return replace(of_names, middle=middle)(vectors)
 
 
-def _scaled_names(scaling: Scaling, items: Tasks, vectors: Tensor) -> Tensor:
+def scaled_names(scaling: Scaling, items: Tasks, vectors: Tensor) -> Tensor:
     """[t, k, d] names with the scaling of the items, and a middle of their own."""
     middle = _weighted_mean(scaling.curved(vectors), _name_weights(items, vectors))
     return replace(scaling, middle=middle)(vectors)
 
 
 def _name_weights(items: Tasks, vectors: Tensor) -> Tensor:
-    """[t, k] the weights of names in their middle: the number of examples of each class."""
+    """[t, k] the weights of names in their middle: the number of examples of each class.
+
+    Without any example all count the same.
+    """
     counts = count_labels(items.support_labels, items.n_classes).to(vectors)
     return counts if items.n_support else counts + 1
 
 
-def _with_names(scaled: ScaledTasks, vectors: Tensor) -> ScaledTasks:
-    """The scaled tasks with scaled names [t, k, d].
+def learn_names(items: Tasks, vectors: Tensor) -> Names:
+    """What names say about scaled items, from scaled names [t, k, d].
 
     Names are multiplied by
 
         Σ_k n_k x̄_k·v_k / Σ_k n_k ‖v_k‖²,        kept between 0 and 1,
 
-    the factor that brings them nearest to the class means. Where a class lacks examples, all names
-    become samples of the support, so that the calibration has one for every class.
+    the factor that brings them nearest to the class means.
     """
-    items = scaled.tasks
     counts = count_labels(items.support_labels, items.n_classes).to(vectors)
     worth = torch.ones(len(vectors), dtype=vectors.dtype, device=vectors.device)
     if items.n_support:
         # [t, k, d]; 0 where a class has no example
         sums = class_sums(items)[0].expand(items.n_tasks, -1, -1)
         lengths = (counts * vectors.square().sum(-1)).sum(-1)
-        along = (sums * vectors).sum((1, 2)) / lengths
-        vectors = vectors * along.clamp(0, 1).view(-1, 1, 1)
+        factor = (sums * vectors).sum((1, 2)) / lengths
+        vectors = vectors * factor.clamp(0, 1).view(-1, 1, 1)
         worth = _worth(items, sums, counts, vectors)
-    included = bool((counts == 0).any())
-    if included:
-        classes = torch.arange(items.n_classes, device=vectors.device).expand(items.n_tasks, -1)
-        labels = torch.cat([items.support_labels, classes], 1)
-        support = torch.cat([items.support, vectors], 1)
-        items = items.with_rows(support, items.query, support_labels=labels)
-    names = Names(
+    return Names(
         vectors=vectors,
         worth=worth,
-        included=included,
-        alone=(counts == 0) & (scaled.tasks.n_support > 0),
+        included=bool((counts == 0).any()),
+        alone=(counts == 0) & (items.n_support > 0),
     )
-    return replace(scaled, tasks=items, names=names)
 
 
 def _weighted_mean(vectors: Tensor, weights: Tensor) -> Tensor:
@@ -275,7 +196,7 @@ def _weighted_mean(vectors: Tensor, weights: Tensor) -> Tensor:
     return (weights.unsqueeze(-1) * vectors).sum(1, keepdim=True) / total
 
 
-def _shifted(representation: Representation, mean: Tensor) -> Representation:
+def _representation_of_names(representation: Representation, mean: Tensor) -> Representation:
     """The representation of names whose mean is given, [t, 1, d].
 
     Its power counts from as far below as that of items. Names lie apart from items, so that a power
@@ -301,17 +222,18 @@ def _worth(
 
         E = mean_k (‖x̄_k − v_k‖² − S/n_k),
 
-    because ‖x̄_k − v_k‖² contains the error of x̄_k, too. E is no smaller than the error of the mean
-    of all n examples, S/n. The result is 1 where no class has two examples, so that S is not known.
+    because ‖x̄_k − v_k‖² contains the error of x̄_k, too. E is no smaller than the error of the
+    mean of all n examples, S/n. The result is 1 where no class has two examples, so that S is not
+    known.
     """
-    some = counts > 0
+    occupied = counts > 0
     means = sums / counts.clamp_min(1).unsqueeze(-1)
-    freedom = items.n_support - some.sum(-1)
+    freedom = items.n_support - occupied.sum(-1)
     between = (counts * means.square().sum(-1)).sum(-1)
-    total = items.support.square().sum((1, 2)) - between
-    scatter = total.clamp_min(0) / freedom.clamp_min(1)
+    within = items.support.square().sum((1, 2)) - between
+    scatter = within.clamp_min(0) / freedom.clamp_min(1)
     apart = (means - vectors).square().sum(-1) - scatter.unsqueeze(-1) / counts.clamp_min(1)
-    error = (apart * some).sum(-1) / some.sum(-1)
+    error = (apart * occupied).sum(-1) / occupied.sum(-1)
     error = torch.maximum(error, scatter / items.n_support)
     worth = 0.5 * scatter / error.clamp_min(torch.finfo(error.dtype).tiny)
     return torch.where((freedom > 0) & (scatter > 0), worth, torch.ones_like(worth))

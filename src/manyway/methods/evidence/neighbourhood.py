@@ -1,7 +1,4 @@
-"""The queries around a query.
-
-Those that lie together with it, as if it were a class of one sample.
-"""
+"""The queries around a query: those that would be its class if it were the only sample of one."""
 
 from __future__ import annotations
 
@@ -51,9 +48,9 @@ class Neighbourhoods:
         share = 1 / copies.sum(-1).to(placed)
         distances = torch.where(copies, 2 * scatter, distances)  # of two samples of a class
         similarity = _cosines(distances.mul_(-0.5 * precision).softmax(-1))
-        first = Neighbourhoods(similarity=similarity, share=share)
+        by_pairs = Neighbourhoods(similarity=similarity, share=share)
         masses = (similarity @ share.unsqueeze(-1)).mT
-        distances = squared_distances(placed, first.mean(placed))
+        distances = squared_distances(placed, by_pairs.mean(placed))
         others = (masses - similarity).clamp_min(_ALONE)  # of neighbourhood j, without query q
         squares = similarity.square()
         bias = ((squares @ share.unsqueeze(-1)).mT - squares) / others.square()
@@ -76,14 +73,14 @@ class Neighbourhoods:
     def clumped(self, excess: Tensor, room: Tensor, calibration: Calibration) -> Tensor:
         """[t] κ of ``judge``, from the excess [t, q] of neighbourhoods and S (1 − 1/m).
 
-        Σ e / Σ S (1 − 1/m), and a large neighbourhood that has none.
+        It is Σ e / Σ S (1 − 1/m), as if there were one more large neighbourhood without any excess.
         """
         total = (self.share * room).sum(-1) + calibration.scatter
         return ((self.share * excess).sum(-1) / total).clamp(0, 1)
 
 
 def _cosines(assignments: Tensor) -> Tensor:
-    """[t, q, q] of the rows of [t, q, n]."""
+    """[t, q, q] the cosines of the rows [t, q, n] with each other."""
     rows = assignments / assignments.square().sum(-1, keepdim=True).sqrt()
     return (rows @ rows.mT).clamp_(0, 1)
 
@@ -109,14 +106,14 @@ def clumping(calibration: Calibration, tasks: Tasks, schedule: Schedule) -> Tens
     placed_calibration = replace(calibration, metric=None)
     found = []
     for first in range(0, len(placed), size):
-        at = slice(first, first + size)
-        some = mapped(placed_calibration, itemgetter(at))
-        around = Neighbourhoods.of(placed[at], some, schedule)
-        scatter = some.scatter.unsqueeze(-1)
+        block = slice(first, first + size)
+        of_block = mapped(placed_calibration, itemgetter(block))
+        around = Neighbourhoods.of(placed[block], of_block, schedule)
+        scatter = of_block.scatter.unsqueeze(-1)
         sizes = around.sizes
-        parts = around.mean(one_hot(labels[at], tasks.n_classes, placed.dtype))
-        nearer = 2 * scatter.unsqueeze(-1) * parts / some.counts.unsqueeze(1)
-        distances = some.squared_distances(around.mean(placed[at])) + nearer
+        parts = around.mean(one_hot(labels[block], tasks.n_classes, placed.dtype))
+        nearer = 2 * scatter.unsqueeze(-1) * parts / of_block.counts.unsqueeze(1)
+        distances = of_block.squared_distances(around.mean(placed[block])) + nearer
         excess = distances.amin(-1) - scatter / sizes
-        found.append(around.clumped(excess, scatter * (1 - 1 / sizes), some))
+        found.append(around.clumped(excess, scatter * (1 - 1 / sizes), of_block))
     return torch.cat(found)

@@ -72,9 +72,9 @@ class Slopes(NamedTuple):
         return with_entry.add_(self.slope.unsqueeze(1))
 
 
-@dataclass(frozen=True, eq=False)
-class Presence:
-    """What the assignments say about the number of queries of each class.
+@dataclass(frozen=True, eq=False, kw_only=True)
+class QueryCounts:
+    """What the assignments say about the random number n_k of queries of each class.
 
     All that the prior needs to know about the queries: the bound and its derivative follow from
     these [t, k] arrays, so that queries may be in memory, in blocks or on other machines.
@@ -83,30 +83,30 @@ class Presence:
     masses: Tensor  # [t, k] m, the expected number
     absent: Tensor  # [t, k] p⁰, the probability of none
     present: Tensor  # [t, k] 1 − p⁰, accurate where it is small
-    counts: Tensor  # [t, k] c, the expected number if there is one; at least 1
+    if_present: Tensor  # [t, k] c, the expected number if there is one; at least 1
 
     @staticmethod
-    def of(u: Tensor, remainder: Tensor) -> Presence:
+    def of(u: Tensor, remainder: Tensor) -> QueryCounts:
         """From assignments [t, q, k] and ``remainders(u)``."""
-        return Presence.of_products(u.sum(1), remainder.prod(1))
+        return QueryCounts.of_products(u.sum(1), remainder.prod(1))
 
     @staticmethod
-    def of_products(masses: Tensor, absent: Tensor) -> Presence:
+    def of_products(masses: Tensor, absent: Tensor) -> QueryCounts:
         """From Σ_q u_qk and Π_q (1 − u_qk), each [t, k].
 
         1 − p⁰ lies between 1 − e^(−m) and m, and the difference 1 − p⁰ alone is all rounding error
         where it is small. c is at least 1: given that there is a query, there is one.
         """
         present = torch.minimum(torch.maximum(1 - absent, -torch.expm1(-masses)), masses)
-        counts = (masses / present.clamp_min(torch.finfo(masses.dtype).tiny)).clamp_min_(1)
-        return Presence(masses, absent, present, counts)
+        if_present = (masses / present.clamp_min(torch.finfo(masses.dtype).tiny)).clamp_min_(1)
+        return QueryCounts(masses=masses, absent=absent, present=present, if_present=if_present)
 
-    def __getitem__(self, which: Tensor) -> Presence:
-        return Presence(
-            self.masses[which],
-            self.absent[which],
-            self.present[which],
-            self.counts[which],
+    def __getitem__(self, which: Tensor) -> QueryCounts:
+        return QueryCounts(
+            masses=self.masses[which],
+            absent=self.absent[which],
+            present=self.present[which],
+            if_present=self.if_present[which],
         )
 
     def slopes(self, alpha: Tensor) -> Slopes:
@@ -116,9 +116,9 @@ class Presence:
         which is negative or zero because φ is convex and φ(0) = 0.
         """
         column = alpha.unsqueeze(-1)
-        slope = torch.digamma(self.counts + column)
-        rise = torch.lgamma(self.counts + column) - torch.lgamma(column)
-        return Slopes(slope, self.absent * (rise - self.counts * slope), alpha)
+        slope = torch.digamma(self.if_present + column)
+        rise = torch.lgamma(self.if_present + column) - torch.lgamma(column)
+        return Slopes(slope, self.absent * (rise - self.if_present * slope), alpha)
 
 
 def remainders(u: Tensor) -> Tensor:
@@ -193,19 +193,20 @@ class Concentrations:
             weighted=weighted,
         )
 
-    def slopes(self, presence: Presence) -> Slopes:
+    def slopes(self, query_counts: QueryCounts) -> Slopes:
         """The derivative of the bound at the best concentration."""
-        return presence.slopes(self.best(presence))
+        return query_counts.slopes(self.best(query_counts))
 
-    def log_prior(self, presence: Presence) -> Tensor:
+    def log_prior(self, query_counts: QueryCounts) -> Tensor:
         """[t, g] the bound on ln p(labels) for each α.
 
         Σ_k (1 − p⁰_k) φ(c_k) + ln Γ(Kα)/Γ(|Q|+Kα)
         """
-        rises = _rises(presence.counts, self.values)  # [t, k, g]
-        return torch.einsum("tk,tkg->tg", presence.present, rises) + self._normaliser(presence)
+        rises = _rises(query_counts.if_present, self.values)  # [t, k, g]
+        of_classes = torch.einsum("tk,tkg->tg", query_counts.present, rises)
+        return of_classes + self._normaliser(query_counts)
 
-    def best(self, presence: Presence) -> Tensor:
+    def best(self, query_counts: QueryCounts) -> Tensor:
         """[t] the α with the highest prior.
 
         Where φ is tabulated, Σ_k (1 − p⁰_k) φ(c_k) is a product of the table with the mass of the
@@ -213,21 +214,22 @@ class Concentrations:
         distance in ln c.
         """
         if not len(self.rises):
-            return self.values[self.log_prior(presence).argmax(-1)]
-        place = presence.counts.log().mul_((_NODES - 1) / _log_largest(self.n_query))
+            return self.values[self.log_prior(query_counts).argmax(-1)]
+        place = query_counts.if_present.log().mul_((_NODES - 1) / _log_largest(self.n_query))
         place = place.clamp_max_(_NODES - 1 - _BEFORE_THE_LAST)
         below = place.nan_to_num_(0).long()
-        upper = place.sub_(below).mul_(presence.present)
+        upper = place.sub_(below).mul_(query_counts.present)
         sums = place.new_zeros(len(place), _NODES)
-        sums.scatter_add_(1, below, presence.present - upper).scatter_add_(1, below + 1, upper)
-        return self.values[torch.addmm(self._normaliser(presence), sums, self.rises).argmax(-1)]
+        sums.scatter_add_(1, below, query_counts.present - upper).scatter_add_(1, below + 1, upper)
+        log_prior = torch.addmm(self._normaliser(query_counts), sums, self.rises)
+        return self.values[log_prior.argmax(-1)]
 
-    def _normaliser(self, presence: Presence) -> Tensor:
+    def _normaliser(self, query_counts: QueryCounts) -> Tensor:
         """[g] or [t, g] the terms that depend on α alone, for as many queries as count."""
         if not self.weighted:
             return self.normaliser
         total = self.n_classes * self.values.double()
-        counted = presence.masses.sum(-1, keepdim=True, dtype=torch.float64)
+        counted = query_counts.masses.sum(-1, keepdim=True, dtype=torch.float64)
         return (torch.lgamma(total) - torch.lgamma(total + counted)).to(self.values)
 
 

@@ -27,7 +27,7 @@ from manyway.core import Answered, Joined, Reading, Tasks
 from manyway.methods.evidence.dense import Dense, fused_search
 from manyway.methods.evidence.likelihood import Likelihood, Updated, known_classes
 from manyway.methods.evidence.loop import Outcome, anneal_and_iterate, resume
-from manyway.methods.evidence.prior import Concentrations, Presence, Slopes, remainders
+from manyway.methods.evidence.prior import Concentrations, QueryCounts, Slopes, remainders
 from manyway.methods.evidence.schedule import Parameters
 
 # The log-likelihood of the classes that a query with a known label does not have. It is finite, so
@@ -104,12 +104,12 @@ class Part:
         )
 
 
-# The probability [t, b] of placed queries [t, b, d] to be unknown, the first of which has that
-# number; see ``judge``.
+# From placed queries [t, b, d] and the number of the first of them to their probability [t, b] of
+# being unknown; see ``judge``.
 ProbabilityOfUnknown = Callable[[Tensor, int], Tensor]
 
 
-def counted(unknown: Tensor, distinct: Tensor) -> Tensor:
+def search_weights(unknown: Tensor, distinct: Tensor) -> Tensor:
     """How much queries count in the search: 1 − ``unknown``, and 0 for near-copies of others."""
     return (1 - unknown).clamp(_LEAST_COUNTED, 1) * distinct
 
@@ -130,7 +130,7 @@ class BatchQueries(ABC):
     search found.
     """
 
-    presence: Presence  # what the last assignments say about the number of queries of each class
+    query_counts: QueryCounts  # of each class, by the last assignments
     double_sums = False  # whether sums over the queries come in float64
 
     def __init__(self, tasks: Tasks, likelihood: Likelihood, parameters: Parameters) -> None:
@@ -175,7 +175,7 @@ class BatchQueries(ABC):
         """In these tasks [t], fix the assignments of queries with known labels, and search on."""
 
     @abstractmethod
-    def resume(self, updated: Updated, presence: Presence, prior: Concentrations) -> Outcome:
+    def resume(self, updated: Updated, query_counts: QueryCounts, prior: Concentrations) -> Outcome:
         """Search on with updated prototypes, in tasks with a known label.
 
         The search begins with the present assignments.
@@ -221,8 +221,8 @@ def sample(
 
 def _take_rows(stride: int, value: Callable[[Part], Tensor], part: Part) -> Joined:
     """The work that takes them."""
-    some = part.every(stride)
-    return Joined((some.coordinates, value(some)))
+    sampled = part.every(stride)
+    return Joined((sampled.coordinates, value(sampled)))
 
 
 def excluded(log_likelihood: Tensor, known: Tensor) -> Tensor:
@@ -263,8 +263,8 @@ class InMemory(BatchQueries):
             any_known=False,
             any_unknown=False,
         )
-        self.counted: Tensor | float = 1.0
-        self._take(placed[..., :0])  # [t, q, k] after the search
+        self.counted: Tensor | float = 1.0  # how much each query counts in the search
+        self._take(placed[..., :0])  # no assignments before the search
 
     def each(self, work: Callable[[Part], Any]) -> Any:
         return work(self.part)
@@ -277,7 +277,7 @@ class InMemory(BatchQueries):
         if distinct is not None:
             self.distinct = distinct
             part.distinct = distinct
-        self.counted = counted(part.unknown, part.distinct).unsqueeze(-1)
+        self.counted = search_weights(part.unknown, part.distinct).unsqueeze(-1)
 
     def search(self, prior: Concentrations, *, with_terms: bool = False) -> Outcome:
         queries = Dense.of(self.part.log_likelihood, self.counted)
@@ -294,27 +294,27 @@ class InMemory(BatchQueries):
         part.any_known = True
         own = known_classes(part.known, self.u)
         self._take(torch.where(part.free > 0, self.u, own))
-        return self._resumed(part.log_likelihood, self.presence, prior)
+        return self._resumed(part.log_likelihood, self.query_counts, prior)
 
-    def resume(self, updated: Updated, presence: Presence, prior: Concentrations) -> Outcome:
+    def resume(self, updated: Updated, query_counts: QueryCounts, prior: Concentrations) -> Outcome:
         part = self.part
         log_likelihood = updated(part.placed, self.u, part.free, part.log_likelihood)
-        return self._resumed(log_likelihood, presence, prior)
+        return self._resumed(log_likelihood, query_counts, prior)
 
     def _resumed(
         self,
         log_likelihood: Tensor,
-        presence: Presence,
+        query_counts: QueryCounts,
         prior: Concentrations,
     ) -> Outcome:
         """Search on with other log-likelihoods [t, q, k], in tasks with a known label."""
         known = self.part.known
         queries = Dense.of(excluded(log_likelihood, known), self.counted)
         queries = replace(queries, u=self.u.clone())
-        found = resume(queries, presence, prior, self.parameters)
-        some = (known >= 0).any(1)  # the others keep what was found
-        self._take(torch.where(some.view(-1, 1, 1), found.queries.u, self.u))
-        return replace(found.outcome, n_iter=found.outcome.n_iter * some)
+        found = resume(queries, query_counts, prior, self.parameters)
+        has_known = (known >= 0).any(1)  # the others keep what was found
+        self._take(torch.where(has_known.view(-1, 1, 1), found.queries.u, self.u))
+        return replace(found.outcome, n_iter=found.outcome.n_iter * has_known)
 
     def answers(
         self,
@@ -331,5 +331,6 @@ class InMemory(BatchQueries):
         )
 
     def _take(self, u: Tensor) -> None:
+        """Take over the assignments [t, q, k] of a search."""
         self.u = u
-        self.presence = Presence.of(u, remainders(u))
+        self.query_counts = QueryCounts.of(u, remainders(u))

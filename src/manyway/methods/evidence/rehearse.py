@@ -1,11 +1,10 @@
 """Rehearse: examples are held out and labelled as a batch, to see whether claims are right here.
 
-How sure answers are rests on a model, and the data of a user may not follow it. His own examples
+How sure answers are rests on a model, and the data of a user may not follow it. Their own examples
 can tell. Each of two to six batches has a third of the classes that can spare examples, those used
 least so far, with one example each (or a fifth of them). It is labelled with the others as the
-support.
-The final probabilities p_qk of held-out examples are then compared with their classes y_q. The
-power g that they should have had is
+support. The final probabilities p_qk of held-out examples are then compared with their classes y_q.
+The power g that they should have had is
 
     g = argmin Σ_q −ln (p_{q,y_q}^g / Σ_k p_qk^g)  +  (ln g)² / 2σ²,        e^−2.5 ≤ g ≤ 1.
 
@@ -21,7 +20,7 @@ of their distances, so that the order in which they come changes nothing.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields, replace
 from math import ceil
 from typing import NamedTuple
@@ -30,12 +29,13 @@ import torch
 from torch import Tensor
 
 from manyway.core import Solution, Tasks, places_in_class, rehearse
-from manyway.methods.calibration.scaling import QUERY_DEPENDENT
+from manyway.methods.calibration.transforms import QUERY_DEPENDENT
 from manyway.methods.evidence.copies import distinct
 from manyway.methods.evidence.schedule import Parameters
 
-# Two batches or more, until about so many examples are held out. Each costs a calibration, and more of them
-# change the power by less than its standard error: 100 classes have the same one with 2 and with 6.
+# Two batches or more, until about so many examples are held out. Each costs a calibration, and more
+# of them change the power by less than its standard error: 100 classes have the same one with 2 and
+# with 6.
 _MOST_BATCHES = 6
 _ENOUGH_HELD = 64
 _EVERY = 3  # of so many classes one occurs in a batch
@@ -69,9 +69,16 @@ class Rehearsed:
         names = [one.name for one in fields(Rehearsed)]
         return Rehearsed(**(dict.fromkeys(names, zero) | {"power": zero + 1}))
 
+    @staticmethod
+    def joined(parts: Sequence[Rehearsed]) -> Rehearsed:
+        """What was seen in consecutive tasks."""
+        names = [one.name for one in fields(Rehearsed)]
+        joined = {name: torch.cat([getattr(part, name) for part in parts]) for name in names}
+        return Rehearsed(**joined)
+
     @property
     def told(self) -> dict[str, Tensor]:
-        """What is worth telling, by name."""
+        """What is worth telling, a number per task [t] each."""
         return {f"rehearsed_{one.name}": getattr(self, one.name) for one in fields(self)}
 
 
@@ -80,7 +87,7 @@ Label = Callable[[Tasks, Parameters], Solution]
 
 
 def can_be_rehearsed(tasks: Tasks, parameters: Parameters) -> bool:
-    """Whether examples can be held out, and the batches that are labelled later have no part in it."""
+    """Whether examples can be held out, and what they teach depends on no later batch."""
     if tasks.scores or tasks.class_table is not None or parameters.precision is not None:
         return False
     if parameters.scale in QUERY_DEPENDENT:
@@ -116,21 +123,20 @@ def rehearse_claims(
     # A rehearsed batch has no unknown item, and was made as the examples were.
     plain = replace(parameters, open_set=False, adapt=False, rehearse=False)
     n_supports = 1 if tasks.shared_support else len(tasks)
-    found = []
+    of_supports = []
     for number in range(n_supports):
-        one = _of_support(tasks[number : number + 1], plain, label, 1 - wrong[number])
-        found.append(one)
-    names = [one.name for one in fields(Rehearsed)]
-    return Rehearsed(**{name: torch.cat([getattr(one, name) for one in found]) for name in names})
+        task = tasks[number : number + 1]
+        of_supports.append(_rehearse_support(task, plain, label, 1 - wrong[number]))
+    return Rehearsed.joined(of_supports)
 
 
-def _of_support(
+def _rehearse_support(
     task: Tasks,
     parameters: Parameters,
     label: Label,
     weights: Tensor,
 ) -> Rehearsed:
-    """That of one task, whose examples have such weights [s]."""
+    """What is seen when examples of one task are held out, which count as the weights [s] say."""
     found = distinct(task, parameters.constants)
     task = found.tasks
     if found.kept.rows is not None:
@@ -243,14 +249,15 @@ def _in_order(features: Tensor, labels: Tensor) -> _Examples:
     by their distance from its mean. Of many classes, and of many examples of a class, some that are
     evenly spaced in that order are taken.
     """
-    rows = _in_units(features.double())
+    rows = _standardised(features.double())
     counts = torch.bincount(labels)
     sums = rows.new_zeros(len(counts), rows.shape[1]).index_add_(0, labels, rows)
     means = sums / counts.unsqueeze(-1)
     middle = means.mean(0)
     from_middle = (rows - middle).square().sum(-1)
     from_mean = (rows - means[labels]).square().sum(-1)
-    # Two examples are as far from their mean, and two means from their middle: the second distance decides.
+    # Two examples are as far from their mean, and two means from their middle: the second distance
+    # decides.
     spread_of_class = from_mean.new_zeros(len(counts)).index_add_(0, labels, from_mean)
     place_of_class = _ordered((means - middle).square().sum(-1), spread_of_class).argsort()
     by_distance = _ordered(from_mean, from_middle)
@@ -258,15 +265,14 @@ def _in_order(features: Tensor, labels: Tensor) -> _Examples:
     classes = place_of_class[labels[order]]
     sizes = torch.bincount(classes)
     place_in_class = places_in_class(classes, torch.arange(len(order), device=order.device))
-    kept_class = _evenly_spaced(
-        torch.arange(len(sizes), device=order.device), len(sizes), _MOST_CLASSES
-    )
+    every_class = torch.arange(len(sizes), device=order.device)
+    kept_class = _evenly_spaced(every_class, len(sizes), _MOST_CLASSES)
     kept = kept_class[classes] & _evenly_spaced(place_in_class, sizes[classes], _MOST_OF_CLASS)
     renumbered = kept_class.cumsum(0) - 1
     return _Examples(rows=order[kept], labels=renumbered[classes[kept]])
 
 
-def _in_units(rows: Tensor) -> Tensor:
+def _standardised(rows: Tensor) -> Tensor:
     """[n, d] rows relative to their mean, in units of the spread of each column."""
     spread = rows.std(0)
     constant = spread <= _EQUAL * rows.abs().amax(0)
@@ -274,7 +280,7 @@ def _in_units(rows: Tensor) -> Tensor:
 
 
 def _ordered(first: Tensor, second: Tensor) -> Tensor:
-    """[n] the order by the first of two keys [n], to nine digits, and by the second where it is equal.
+    """[n] the order by the first of two keys [n], to nine digits, and then by the second.
 
     >>> _ordered(torch.tensor([2.0, 1.0, 1.0]), torch.tensor([0.0, 5.0, 4.0])).tolist()
     [2, 1, 0]

@@ -45,9 +45,9 @@ _NOT_ZERO = {
 class Schedule(ScoreConstants, Counting, Constants):
     """The constants of calibration, search, post-processing and counting (``Counting``)."""
 
-    # Proportions are the mean of squared probabilities: the mean of probabilities spreads doubt over
-    # absent classes. Their error is 17.5 % on validation classes; it is 19.8 % with the mean of
-    # probabilities, and 17.3 % with their cubes.
+    # Proportions are the mean of squared probabilities: the mean of probabilities spreads doubt
+    # over absent classes. Their error is 17.5 % on validation classes; it is 19.8 % with the mean
+    # of probabilities, and 17.3 % with their cubes.
     shares_power: float = 2.0
     # Probabilities with one example per class are raised to a power near this value, which pairs of
     # queries decide; see `powers`. Second: the standard deviation of its logarithm.
@@ -81,7 +81,8 @@ class Schedule(ScoreConstants, Counting, Constants):
     # leaving a run of the same classes out, and where few classes occur the evidence is clear.
     improbable: float = 0.05
 
-    # σ: the standard deviation of ln g, the power that rehearsed claims should have; see `rehearse`.
+    # σ: the standard deviation of ln g, the power that rehearsed claims should have; see
+    # `rehearse`.
     rehearsed_sd: float = 0.5
 
     # Two queries are near-copies where their squared distance is below this part of that of two

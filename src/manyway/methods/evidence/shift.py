@@ -24,8 +24,9 @@ The metric multiplies exactly the directions in which examples agree, so that a 
 spoil the labels, and with them π. So the queries are labelled several times, each time moved back
 by another guess of b:
 
-1. by b̂ of the labels that are found where the one direction x̄ − w̄, in which the means of queries and of prototypes
-   differ, is dropped from both: what is left of a shift is small there, and the labels are nearly right;
+1. by b̂ of the labels that are found where the one direction x̄ − w̄, in which the means of queries
+   and of prototypes differ, is dropped from both: what is left of a shift is small there, and the
+   labels are nearly right;
 2. by b̂ of the first answer, which may have been right;
 3. by x̄ − w̄, as if all classes occurred;
 4. by b̂ of the third labels.
@@ -110,13 +111,14 @@ class Shift:
     def power(self, masses: Tensor, n_known: Tensor) -> Tensor:
         """[t] the power of final probabilities.
 
-        ``masses`` [t, k] are the expected class counts, ``n_known`` [t] the numbers of known labels.
+        ``masses`` [t, k] are the expected class counts, ``n_known`` [t] the numbers of known
+        labels.
         """
         own_part = 1 / (effective_number(masses) + n_known + 0.5)
         return 1 - self.probability * (1 - (1 - own_part).square())
 
     @property
-    def learned(self) -> dict[str, Tensor]:
+    def told(self) -> dict[str, Tensor]:
         """What is worth telling, a number per task [t] each."""
         return {"shift": self.size * self.probability, "shift_probability": self.probability}
 
@@ -210,7 +212,9 @@ class ClassMeans:
     means: Tensor  # [t, k, d] w
     counts: Tensor  # [t, k]
     weights: Tensor  # [t, 1, d] 1/σ of the columns
-    middle: Tensor  # [t, 1, d] w̄, the mean of the class means. A far class counts little, as in ``Representation``
+    # [t, 1, d] w̄, the mean of the class means, in which a far class counts little, as in
+    # ``Representation``
+    middle: Tensor
 
     @staticmethod
     def of(tasks: Tasks, weights: Tensor) -> ClassMeans:
@@ -293,7 +297,7 @@ class Comparison:
         """What is found of the queries, which were moved back by a guess [t, 1, d], explains."""
         n_query = self.distinct.sum(1)
         residual = self.residual(found)
-        distance = self._unexplained(found.labels) / (self.scatter * n_query)
+        distance = self._squares_left(found.labels) / (self.scatter * n_query)
         entropy = torch.special.entr(found.proportions).sum(-1)
         return Explanation(
             guess=guess,
@@ -305,16 +309,16 @@ class Comparison:
             log_evidence=-0.5 * self.columns * distance - entropy,
         )
 
-    def _unexplained(self, labels: Tensor) -> Tensor:
+    def _squares_left(self, labels: Tensor) -> Tensor:
         """[t] |Q| S D for labels [t, q], by one pass over the queries."""
-        work = partial(_sum_queries, self.classes)
-        counted = _Counted(labels=labels, distinct=self.distinct)
+        work = partial(_sum_moments, self.classes)
+        labelled = _Labelled(labels=labels, distinct=self.distinct)
         pile = self.tasks.pile
         if pile is None:
-            sums, _ = work(self.tasks.query, counted)
+            sums, _ = work(self.tasks.query, labelled)
         else:
-            sums, _ = pile.each(work, counted.split(pile))
-        return _unexplained(sums).to(self.scatter)
+            sums, _ = pile.each(work, labelled.split(pile))
+        return _Moments(*sums.values).squares_left().to(self.scatter)
 
     def shift(self, found: Explanation, shift_prior: float) -> Shift:
         """The shift by which queries are moved back, given the best labels."""
@@ -338,50 +342,61 @@ class Comparison:
         return (log_odds.sigmoid() * (ratio > 1)).nan_to_num()  # examples may hardly differ
 
 
-class _Counted(NamedTuple):
-    """How some queries count."""
+class _Labelled(NamedTuple):
+    """What some queries are taken for."""
 
     labels: Tensor  # [t, b]
-    distinct: Tensor  # [t, b]
+    distinct: Tensor  # [t, b] 0 for near-copies of other queries, which count nothing, else 1
 
-    def split(self, pile: Pile) -> list[_Counted]:
+    def split(self, pile: Pile) -> list[_Labelled]:
         """The same of each block of a pile."""
-        return [*map(_Counted, pile.split(self.labels), pile.split(self.distinct))]
+        return [*map(_Labelled, pile.split(self.labels), pile.split(self.distinct))]
 
 
-def _sum_queries(classes: ClassMeans, rows: Tensor, counted: _Counted) -> tuple[Sums, None]:
-    """The work that sums rows [t, b, d] and the means of their classes, both around the middle."""
+class _Moments(NamedTuple):
+    """Weighted sums over queries x and the means w of their classes, both around the middle."""
+
+    rows: Tensor  # [t, 1, d] Σ x
+    means: Tensor  # [t, 1, d] Σ w
+    row_squares: Tensor  # [t] Σ ‖x‖²
+    products: Tensor  # [t] Σ x·w
+    mean_squares: Tensor  # [t] Σ ‖w‖²
+    number: Tensor  # [t] Σ 1
+
+    def squares_left(self) -> Tensor:
+        """[t] |Q| S D: the least Σ ‖x − b − g w‖² over b and 0 ≤ g ≤ 1."""
+        of_rows = self.row_squares - self.rows.square().sum((1, 2)) / self.number
+        of_both = self.products - (self.rows * self.means).sum((1, 2)) / self.number
+        of_means = self.mean_squares - self.means.square().sum((1, 2)) / self.number
+        tiny = torch.finfo(of_means.dtype).tiny
+        g = (of_both / of_means.clamp_min(tiny)).clamp(0, 1)
+        return (of_rows - 2 * g * of_both + g.square() * of_means).clamp_min(0)
+
+
+def _sum_moments(classes: ClassMeans, rows: Tensor, labelled: _Labelled) -> tuple[Sums, None]:
+    """The work that sums rows [t, b, d] and the means of their classes: ``_Moments``."""
     double = torch.float64
     scaled = classes.around_middle(rows)
-    expected = rows_of(classes.around_middle(classes.means), counted.labels)
-    n_examples = classes.counts.gather(1, counted.labels).clamp_min(1)
-    weights = counted.distinct / (1 + 1 / n_examples)
+    expected = rows_of(classes.around_middle(classes.means), labelled.labels)
+    n_examples = classes.counts.gather(1, labelled.labels).clamp_min(1)
+    weights = labelled.distinct / (1 + 1 / n_examples)
     each = weights.unsqueeze(1)
-    sums = (
-        (each @ scaled).to(double),
-        (each @ expected).to(double),
-        (scaled.square().sum(-1) * weights).sum(1, dtype=double),
-        ((scaled * expected).sum(-1) * weights).sum(1, dtype=double),
-        (expected.square().sum(-1) * weights).sum(1, dtype=double),
-        weights.sum(1, dtype=double),
+    moments = _Moments(
+        rows=(each @ scaled).to(double),
+        means=(each @ expected).to(double),
+        row_squares=(scaled.square().sum(-1) * weights).sum(1, dtype=double),
+        products=((scaled * expected).sum(-1) * weights).sum(1, dtype=double),
+        mean_squares=(expected.square().sum(-1) * weights).sum(1, dtype=double),
+        number=weights.sum(1, dtype=double),
     )
-    return Sums(sums), None
-
-
-def _unexplained(sums: Sums) -> Tensor:
-    """[t] |Q| S D, from the sums that ``_sum_queries`` makes."""
-    rows, means, rows_square, product, means_square, number = sums.values
-    of_rows = rows_square - rows.square().sum((1, 2)) / number
-    together = product - (rows * means).sum((1, 2)) / number
-    of_means = means_square - means.square().sum((1, 2)) / number
-    tiny = torch.finfo(of_means.dtype).tiny
-    contrast = (together / of_means.clamp_min(tiny)).clamp(0, 1)
-    unexplained = of_rows - 2 * contrast * together + contrast.square() * of_means
-    return unexplained.clamp_min(0)
+    return Sums(moments), None
 
 
 def _mean_query(tasks: Tasks, middle: Tensor, distinct: Tensor) -> Tensor:
-    """[t, 1, d] x̄, where queries count as ``distinct`` [t, q] says; ``middle`` [t, 1, d] is near it."""
+    """[t, 1, d] x̄, where queries count as ``distinct`` [t, q] says.
+
+    ``middle`` [t, 1, d] is near it, so that float32 is accurate.
+    """
     work = partial(_sum_apart, middle)
     if tasks.pile is None:
         sums, _ = work(tasks.query, distinct)
@@ -396,12 +411,15 @@ def _sum_apart(middle: Tensor, rows: Tensor, distinct: Tensor) -> tuple[Sums, No
 
 
 def by_chance(proportions: Tensor, counts: Tensor, n_query: Tensor) -> Tensor:
-    """[t] c/S: what chance makes of ‖b̂‖², for |Q| [t], proportions [t, k] and counts [t, k] of classes."""
+    """[t] c/S: what chance makes of ‖b̂‖² for |Q| [t].
+
+    ``proportions`` [t, k] and ``counts`` [t, k] are those of the classes.
+    """
     return 1 / n_query + (proportions.square() / counts.clamp_min(1)).sum(-1)
 
 
 def contrast(sums: Tensor, masses: Tensor, expected: Tensor, precision: Tensor) -> Tensor:
-    """[t] g: how far apart the groups of queries are, relative to what is expected of their classes.
+    """[t] g: how far apart groups of queries are, relative to what is expected of their classes.
 
     Parameters
     ----------
@@ -449,7 +467,8 @@ def find_shift(
     first : Assigned
         What the first search says, which knows of no shift.
     assign : callable
-        Assigns the queries of tasks to classes. The second argument says whether the support is that of ``tasks``.
+        Assigns the queries of tasks to classes. The second argument says whether the support is
+        that of ``tasks``.
     shift_prior : float
         ε
 
@@ -457,31 +476,30 @@ def find_shift(
     -------
     Shift
     """
-    as_found = Comparison.of(tasks, representation, first.distinct)
-    nearly = assign(as_found.flattened(), False)
+    as_they_are = Comparison.of(tasks, representation, first.distinct)
+    flattened = assign(as_they_are.flattened(), False)
     # Far from the examples all queries look like copies of each other: without most of the shift
     # they do not.
-    comparison = as_found.counting(nearly.distinct)
+    comparison = as_they_are.counting(flattened.distinct)
 
-    def moved_back(guess: Tensor) -> Explanation:
+    def moved_back_by(guess: Tensor) -> Explanation:
         moved = with_queries(tasks, Moved(guess))
         return comparison.explanation(assign(moved, True), guess)
 
-    unmoved = comparison.explanation(first, torch.zeros_like(comparison.query_mean))
-    of_all_classes = moved_back(comparison.between_means)
-    candidates = (
-        moved_back(comparison.residual(nearly)),
-        moved_back(unmoved.residual),
-        of_all_classes,
-        moved_back(of_all_classes.residual),
+    best = unmoved = comparison.explanation(first, torch.zeros_like(comparison.query_mean))
+    as_all_classes = moved_back_by(comparison.between_means)
+    guesses = (
+        moved_back_by(comparison.residual(flattened)),
+        moved_back_by(unmoved.residual),
+        as_all_classes,
+        moved_back_by(as_all_classes.residual),
     )
-    best = unmoved
-    for candidate in candidates:
-        best = best.or_better(candidate)
+    for explanation in guesses:
+        best = best.or_better(explanation)
     return comparison.shift(best, shift_prior)
 
 
 def proportions_of(queries: BatchQueries) -> Tensor:
     """[t, k] the proportions of classes by the last assignments."""
-    masses = queries.presence.masses
+    masses = queries.query_counts.masses
     return (masses / masses.sum(-1, keepdim=True)).to(queries.likelihood.counts)

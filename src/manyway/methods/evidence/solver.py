@@ -1,20 +1,20 @@
 """Evidence: calibrated likelihoods, and as few classes as the queries give evidence for.
 
-The method of this project. A query with the features z_q has in class k, whose n_k examples have
-the shortened mean w_k and the pooled scatter S, the log-likelihood
+The method of this project, which docs/evidence.md states on one page. A query with the features
+z_q has in class k, whose prototype is w_k, the log-likelihood
 
     ℓ_qk = −½ τ (‖z_q − w_k‖² − S/n_k).
 
-S/n_k is what the random error of w_k adds to a squared distance on average: n_k is what the
-examples are worth, more than their number where w_k is shortened (`Calibration.shrunk`). The
-proportions of the classes among the queries have a Dirichlet(α, …, α) prior and are integrated out
-(``prior``). The labels maximise a bound on ln p(queries | support), and with it the number of
-classes that occur is found. There are seven stages, each in a module of its own name. ``label``
-calls the first two, and ``answer`` the others:
+The prototype is the mean of the examples of the class, shortened as far as it is long by chance
+(`Calibration.shrunk`), and n_k is how many examples it is worth. S is the scatter within classes,
+and S/n_k what the random error of w_k adds to a squared distance on average. The proportions of the
+classes among the queries have a Dirichlet(α, …, α) prior and are integrated out (``prior``). The
+labels maximise a bound on ln p(queries | support), and with it the number of classes that occur is
+found. There are seven stages, each in a module of its own name. ``label`` calls the first two, and
+``answer`` the others:
 
-1. **calibrate** (`calibrate`, with `names` and `manyway.methods.calibration`): what a distance says
-   about a class, that is, the metric of ‖·‖, the precision τ and S; and the queries where that is
-   measured;
+1. **calibrate** (`calibrate`): what a distance says about a class, that is, the metric of ‖·‖, the
+   precision τ and S; and the queries where that is measured;
 2. **adapt** (`adapt`): where the first answer gives a reason, the queries are moved back by what
    they all differ from the examples in, and answered again;
 3. **judge** (`judge`): ν_q, how probable it is that a query is of none of the classes, with
@@ -25,9 +25,23 @@ calls the first two, and ``answer`` the others:
 6. **confidence** (`confidence`): how sure to be, the power of the final probabilities;
 7. **count** (`count`): probabilities p_qk (1 − ν_q), and which classes are present.
 
-Queries are held in memory (`queries`), for many tasks at once, or read in blocks (`blocks`), for
-one. `streams` carries what earlier batches taught, and `review` says which query a person should
-label next. Scores of a classifier have a method of their own (`manyway.methods.scores`).
+The first stage makes a ``CalibratedBatch``, which all later ones read. The other modules belong to
+one stage or to the queries:
+
+- calibrate: `manyway.methods.calibration` learns from the support; `scaling` makes rows comparable,
+  `names` has classes that are known by a vector, `complete` and `missing` have cells without a
+  number, `copies` near-copies, and `likelihood` has ℓ itself;
+- adapt: `shift` finds what the queries all differ in;
+- judge: `neighbourhood` has the queries around a query, `unknown_groups` groups the unknown ones;
+- search: `prior` has the bound, `loop` the updates, and `kernel` the same for GPUs;
+- confidence: `rehearse` labels examples that are held out, and `separation` says whether single
+  examples tell classes apart;
+- count: `review` says which query a person should label next;
+- queries are held in memory, for many tasks at once (`queries`, and `dense` while they are
+  searched), or read in blocks, for one (`blocks`);
+- `streams` carries what earlier batches taught, and `schedule` has every parameter and constant.
+
+Scores of a classifier have a method of their own (`manyway.methods.scores`).
 """
 
 from __future__ import annotations
@@ -43,14 +57,13 @@ from torch import Tensor
 from manyway.core import Solution, Sums, Tasks
 from manyway.core.arguments import checks_arguments
 from manyway.errors import InputError
-from manyway.methods.evidence.adapt import can_keep_metrics, moved_back, replaced, shift_of
+from manyway.methods.evidence.adapt import can_keep_metrics, merged, moved_back, shift_of
 from manyway.methods.evidence.calibrate import (
     CalibratedBatch,
     Learned,
     LearnedBatch,
     calibrate,
-    learn_and_place,
-    learn_before,
+    learn,
 )
 from manyway.methods.evidence.complete import complete_support
 from manyway.methods.evidence.confidence import confidence
@@ -58,13 +71,10 @@ from manyway.methods.evidence.count import Findings, count
 from manyway.methods.evidence.group import group
 from manyway.methods.evidence.judge import judge
 from manyway.methods.evidence.likelihood import GivenLikelihood
-from manyway.methods.evidence.names import (
-    equal_proportions,
-    log_probability,
-    representation_of,
-)
+from manyway.methods.evidence.names import equal_proportions, log_probability
 from manyway.methods.evidence.queries import InMemory, Part
 from manyway.methods.evidence.rehearse import Rehearsed, rehearse_claims
+from manyway.methods.evidence.scaling import representation_of
 from manyway.methods.evidence.schedule import Parameters
 from manyway.methods.evidence.search import search
 from manyway.methods.evidence.shift import Moved, with_queries
@@ -132,8 +142,8 @@ def evidence(
         the examples. "auto", about three times the time: tuned where left-out examples gain by it
         and no query is unknown.
     temperature : float or None, default=None
-        T, which divides the logits before a softmax. For scores alone; by default labelled scores or
-        the batch itself say it.
+        T, which divides the logits before a softmax. For scores alone; by default labelled scores
+        or the batch itself say it.
     concentration : float or None, default=None
         α of the Dirichlet prior of the class proportions. Small values favour few classes. By
         default the value with the highest evidence is chosen for each task.
@@ -205,24 +215,25 @@ def evidence(
     if temperature is not None and not tasks.scores:
         problem = "temperature divides the logits of scores, and these tasks have features"
         raise InputError(f"evidence: {problem}; leave it out, or give the scores of a classifier.")
-    solve = partial(label, parameters=parameters, with_objective=with_objective)
-    as_it_is = replace(parameters, adapt=False)
-    together = partial(label, parameters=as_it_is, with_objective=with_objective)
-    labelling = Labelling(alone=solve, together=together)
+    alone = partial(label, parameters=parameters, with_objective=with_objective)
+    # The batches of a run were moved back one by one.
+    not_moved = replace(parameters, adapt=False)
+    together = partial(label, parameters=not_moved, with_objective=with_objective)
+    labelling = Labelling(alone=alone, together=together)
     if tasks.gaps:
         tasks = complete_support(tasks)
     if carry and tasks.n_batches > 1:
         if prepared is None:
-            prepared = _prepare(tasks[:: tasks.n_batches], parameters)
+            prepared = _learn_and_rehearse(tasks[:: tasks.n_batches], parameters)
         return in_streams(tasks, labelling, parameters, prepared)
     if tasks.earlier is not None:
         return next_batch(tasks, labelling, parameters, prepared)
-    return solve(tasks, prepared)
+    return alone(tasks, prepared)
 
 
 def label(
     tasks: Tasks,
-    prepared: Learned | None,
+    learned: Learned | None,
     parameters: Parameters,
     with_objective: bool,
 ) -> Solution:
@@ -231,7 +242,7 @@ def label(
     Parameters
     ----------
     tasks : Tasks
-    prepared : Learned or None
+    learned : Learned or None
         What was learned from the support before; None: it is learned now.
     parameters : Parameters
     with_objective : bool
@@ -241,21 +252,25 @@ def label(
     -------
     Solution
         Known labels are kept. Where they contradict what the batch says without them, it is
-        searched once more.
+        searched once more. Where the answers give a reason, queries are moved back, and answered
+        again.
     """
     if tasks.scores:
         return label_scores(tasks, _options_of_scores(parameters, with_objective))
-    if prepared is None and (parameters.rehearse or can_keep_metrics(tasks)):
-        prepared = _prepare(tasks, parameters)
+    if learned is None and (parameters.rehearse or can_keep_metrics(tasks)):
+        learned = _learn_and_rehearse(tasks, parameters)
     proportions = None
-    if prepared is None and not tasks.n_support:
+    if learned is None and not tasks.n_support:
         proportions = first_proportions(replace(tasks, known=None), parameters)
-    batch = calibrate(tasks, parameters, prepared, proportions)
-    alone = answer(batch, with_objective=with_objective)
-    for some in moved_back(tasks, batch, prepared):
-        found = answer(some.batch, with_objective=with_objective)
-        alone = found if len(some.rows) == len(alone.n_iter) else replaced(alone, some.rows, found)
-    return alone
+    batch = calibrate(tasks, parameters, learned, proportions)
+    solution = answer(batch, with_objective=with_objective)
+    for moved in moved_back(tasks, batch, learned):
+        again = answer(moved.batch, with_objective=with_objective)
+        if len(moved.rows) == len(tasks):
+            solution = again
+        else:
+            solution = merged(solution, moved.rows, again)
+    return solution
 
 
 def answer(batch: CalibratedBatch, *, with_objective: bool = False) -> Solution:
@@ -309,29 +324,30 @@ def first_proportions(tasks: Tasks, parameters: Parameters) -> Tensor:
     Σ_q ln Σ_k π_k exp(ℓ_qk), with its own proportions π.
     """
     plain = replace(parameters, update_prototypes=False, open_set=False)
-    tried = []
-    fits = []
+    proportions = []
+    log_probabilities = []
     for guess in (None, equal_proportions(tasks)):
         # How sure to be says nothing about where items lie, so that pairs of queries are not asked.
         batch = replace(calibrate(tasks, plain, proportions=guess), one_shot=False)
         queries = batch.queries
-        counted = answer(batch).tallied.masses
-        proportions = (counted / queries.n_query).to(queries.likelihood.counts)
-        tried.append(proportions)
-        fits.append(queries.each(partial(_fit, proportions)).values[0])
-    first_is_better = (fits[0] >= fits[1]).unsqueeze(-1)
-    return torch.where(first_is_better, tried[0], tried[1])
+        masses = answer(batch).tallied.masses
+        found = (masses / queries.n_query).to(queries.likelihood.counts)
+        proportions.append(found)
+        log_probabilities.append(queries.each(partial(_log_probability, found)).values[0])
+    first_is_better = (log_probabilities[0] >= log_probabilities[1]).unsqueeze(-1)
+    return torch.where(first_is_better, proportions[0], proportions[1])
 
 
-def _fit(proportions: Tensor, part: Part) -> Sums:
+def _log_probability(proportions: Tensor, part: Part) -> Sums:
     """The work that computes ln p(queries) [t] for given proportions [t, k] of the classes."""
     return Sums((log_probability(part.log_likelihood, proportions),))
 
 
-def place_once(tasks: Tasks, open_set: bool = False) -> LearnedBatch:
-    """What is learned of one batch in memory that is labelled again and again.
+def learn_batch(tasks: Tasks, open_set: bool = False) -> LearnedBatch:
+    """Learn from the support of one batch in memory, and place its queries, once for many answers.
 
-    Each time more labels are known.
+    A review labels the batch again and again, each time with more known labels. A shift is looked
+    for now, and queries are moved back by it.
     """
     parameters = Parameters(open_set=open_set)
     if tasks.gaps:
@@ -339,7 +355,7 @@ def place_once(tasks: Tasks, open_set: bool = False) -> LearnedBatch:
     proportions = None
     if not tasks.n_support:
         proportions = first_proportions(replace(tasks, known=None), parameters)
-    learned = _placed(tasks, parameters, proportions)
+    learned = LearnedBatch.of(tasks, parameters, proportions)
     learned = replace(learned, rehearsed=_rehearse(tasks, parameters, learned))
     batch = calibrate(tasks, parameters, learned)
     batch = replace(batch, representation=representation_of(learned.scaling))
@@ -347,25 +363,9 @@ def place_once(tasks: Tasks, open_set: bool = False) -> LearnedBatch:
     shift = shift_of(tasks, batch)
     if shift is None:
         return learned
-    moved = _placed(with_queries(tasks, Moved(shift.vector)), parameters, proportions)
+    tasks = with_queries(tasks, Moved(shift.vector))
+    moved = LearnedBatch.of(tasks, parameters, proportions)
     return replace(moved, found_shift=shift, rehearsed=learned.rehearsed)
-
-
-def _placed(tasks: Tasks, parameters: Parameters, proportions: Tensor | None) -> LearnedBatch:
-    """What the support of one task says, and its queries as they are."""
-    placed = learn_and_place(tasks, parameters, proportions)
-    learned = placed.learned
-    assert placed.rows is not None
-    return LearnedBatch(
-        scaled=learned.scaled,
-        scaling=learned.scaling,
-        calibration=learned.calibration,
-        one_shot=learned.one_shot,
-        kept=learned.kept,
-        placed=placed.rows,
-        gaps=learned.gaps,
-        query=tasks.query if learned.gaps else None,
-    )
 
 
 def prepare_evidence(tasks: Tasks, **parameters: Any) -> Learned | None:
@@ -386,12 +386,12 @@ def prepare_evidence(tasks: Tasks, **parameters: Any) -> Learned | None:
     """
     if tasks.gaps:
         tasks = complete_support(tasks)
-    return _prepare(tasks, Parameters(**parameters))
+    return _learn_and_rehearse(tasks, Parameters(**parameters))
 
 
-def _prepare(tasks: Tasks, parameters: Parameters) -> Learned | None:
-    """What the support says alone, and what a rehearsal with it says about claims."""
-    learned = learn_before(tasks, parameters)
+def _learn_and_rehearse(tasks: Tasks, parameters: Parameters) -> Learned | None:
+    """What the support says, and, on request, what a rehearsal with it says about claims."""
+    learned = learn(tasks, parameters)
     if learned is None or not parameters.rehearse:
         return learned
     return replace(learned, rehearsed=_rehearse(tasks, parameters, learned))
@@ -459,14 +459,14 @@ def evidence_from_likelihood(
     )
     given = GivenLikelihood(n_samples=counts.to(likelihood))
     queries = InMemory(likelihood, Tasks.from_scores(likelihood), given, parameters)
-    batch = CalibratedBatch(queries=queries, parameters=parameters, learned=given.learned)
+    batch = CalibratedBatch(queries=queries, parameters=parameters, told=given.told)
     return answer(batch, with_objective=with_objective)
 
 
 def _check_likelihood(likelihood: Tensor, counts: Tensor) -> None:
-    is_filled = likelihood.ndim == _AXES and likelihood.shape[1] > 0
-    fitting = (likelihood[:, 0].shape, (1, likelihood.shape[-1])) if is_filled else ()
-    if counts.shape not in fitting:
+    """Refuse shapes that do not go together, and values that are no log-likelihoods."""
+    has_queries = likelihood.ndim == _AXES and likelihood.shape[1] > 0
+    if not has_queries or counts.shape not in _shapes_of_counts(likelihood):
         of_likelihood = f"The likelihoods have shape {tuple(likelihood.shape)}"
         shapes = f"{of_likelihood} and the counts {tuple(counts.shape)}"
         raise InputError(f"{shapes}; they must be [task, query, class] and [task, class].")
@@ -476,3 +476,9 @@ def _check_likelihood(likelihood: Tensor, counts: Tensor) -> None:
     if not bool(torch.isfinite(likelihood).all()):
         hint = "use a low finite number for what is impossible"
         raise InputError(f"A log-likelihood is NaN or infinite; {hint}.")
+
+
+def _shapes_of_counts(likelihood: Tensor) -> tuple[tuple[int, int], tuple[int, int]]:
+    """The shapes that counts may have: of every task, or of one that stands for all."""
+    n_tasks, _, n_classes = likelihood.shape
+    return (n_tasks, n_classes), (1, n_classes)

@@ -1,4 +1,4 @@
-"""Batches that arrive one after another.
+"""Streams: batches that arrive one after another.
 
 Earlier batches help to label the next, as far as the evidence says so.
 
@@ -37,9 +37,10 @@ import torch
 from torch import Tensor
 
 from manyway.core import Answered, Counting, Joined, Solution, Tally, Tasks, has_gaps, mapped, tally
-from manyway.methods.evidence.shift import Moved, with_queries
-from manyway.methods.evidence.prior import Presence, remainders
+from manyway.methods.evidence.calibrate import Learned, select_rows
+from manyway.methods.evidence.prior import QueryCounts, remainders
 from manyway.methods.evidence.schedule import Parameters
+from manyway.methods.evidence.shift import Moved, with_queries
 
 # Items that are remembered: a limit of memory and time. A run of so many items names nearly all
 # classes of its batches, and longer runs gained nothing more. A batch that is larger is enough for
@@ -55,7 +56,8 @@ _ON_REQUEST = {
     "copies": "make_copies",
 }
 
-Solve = Callable[[Tasks, Any], Solution]  # (tasks, what was learned from their support) -> answers
+# From tasks and what was learned from their support to the answers.
+Solve = Callable[[Tasks, Learned | None], Solution]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -68,9 +70,7 @@ class Labelling:
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class StreamMemory:
-    """What is remembered of t streams.
-
-    It is the last batches, the last one first, and how they belong together.
+    """What is remembered of t streams: the last batches, the last one first, and their runs.
 
     It is handed from batch to batch (``Solution.memory`` → ``Tasks.earlier``). m and p⁰ of the last
     r batches follow from those of r − 1 and the new one: Σ u adds up and Π (1 − u) multiplies, so
@@ -135,13 +135,7 @@ class StreamMemory:
         queries = (query, *self.query)
         sizes = list(accumulate(batch.shape[1] for batch in queries))
         priors = [
-            _log_prior(
-                masses[:, r],
-                absent[:, r],
-                size,
-                parameters,
-            )
-            for r, size in enumerate(sizes)
+            _log_prior(masses[:, r], absent[:, r], size, parameters) for r, size in enumerate(sizes)
         ]
         evidence = torch.stack(priors, 1)
         lengths = self._lengths_after(evidence)
@@ -196,19 +190,19 @@ def _shortened(lengths: Tensor, n_kept: int) -> Tensor:
 def _log_prior(masses: Tensor, absent: Tensor, n_items: int, parameters: Parameters) -> Tensor:
     """[t] the bound on ln p(labels) of some batches together, for the best concentration."""
     prior = parameters.prior(n_items, masses, weighted=parameters.open_set)
-    return prior.log_prior(Presence.of_products(masses, absent)).amax(-1)
+    return prior.log_prior(QueryCounts.of_products(masses, absent)).amax(-1)
 
 
 class _Joint(NamedTuple):
     """The answers of some streams for the new batch, which was labelled with earlier ones."""
 
     rows: Tensor  # [m] the streams
-    answers: dict[str, Tensor]  # as from ``_plain``
+    answers: dict[str, Tensor]  # as from ``_kept_answers``
     solution: Solution  # for all batches of the run
 
 
 def next_batch(
-    tasks: Tasks, labelling: Labelling, parameters: Parameters, learned: Any
+    tasks: Tasks, labelling: Labelling, parameters: Parameters, learned: Learned | None
 ) -> Solution:
     """Label the next batch of each of t streams, and remember it.
 
@@ -219,8 +213,8 @@ def next_batch(
         ``Solution.memory``, or () where this one is the first.
     labelling : Labelling
     parameters : Parameters
-    learned : object
-        What was learned from the support of these tasks, or None.
+    learned : Learned or None
+        What was learned from the support of these tasks before; None: it is learned now.
 
     Returns
     -------
@@ -242,16 +236,16 @@ def next_batch(
         tasks = with_queries(tasks, Moved(alone.moved_by))
     remembered = memory.after(alone, tasks.query, tasks.known_labels, parameters)
     n_earlier = remembered.n_earlier(memory, parameters.constants.improbable)
-    parts = []
+    joint = []
     for number in sorted(set(n_earlier.tolist()) - {0}):
         rows = (n_earlier == number).nonzero().squeeze(1)
         run = _run(tasks, memory, number, rows)
         together = labelling.together(run, select_rows(learned, rows))
-        answers = _first(together, tasks.n_query)
+        answers = _of_first_queries(together, tasks.n_query)
         # Copies in the batch, or of earlier items.
         answers["copies"] = torch.maximum(alone.copies[rows], together.copies)
-        parts.append(_Joint(rows=rows, answers=answers, solution=together))
-    solution = _put_together(alone, parts)
+        joint.append(_Joint(rows=rows, answers=answers, solution=together))
+    solution = _put_together(alone, joint)
     solution.memory = remembered
     return solution
 
@@ -273,7 +267,7 @@ def _run(tasks: Tasks, memory: StreamMemory, n_earlier: int, rows: Tensor) -> Ta
 
 
 def in_streams(
-    tasks: Tasks, labelling: Labelling, parameters: Parameters, learned: Any
+    tasks: Tasks, labelling: Labelling, parameters: Parameters, learned: Learned | None
 ) -> Solution:
     """The batches of some streams, one after another (``next_batch``); streams are solved together.
 
@@ -287,15 +281,15 @@ def in_streams(
         solution = next_batch(batch.with_known(batch.known), labelling, parameters, learned)
         # Functions that compute further results on request would keep the queries of all batches in
         # memory.
-        found.append(_plain(solution))
+        found.append(_kept_answers(solution))
         memory = solution.memory
     order = torch.arange(len(tasks), device=tasks.device).view(n_batches, -1).mT.flatten()
     answers = {name: _stacked([one[name] for one in found])[order] for name in found[0]}
     return _solution(answers, counting=parameters.constants)
 
 
-def _plain(found: Solution) -> dict[str, Tensor]:
-    """All answers that are kept, as tensors [t, …]."""
+def _kept_answers(found: Solution) -> dict[str, Tensor]:
+    """What is kept of the answers, by name, as tensors [t, …]."""
     names = (*_ANSWERS, *_ON_REQUEST, *_OF_UNKNOWN)
     answers = {name: getattr(found, name) for name in names}
     answers = {name: value for name, value in answers.items() if value is not None}
@@ -310,7 +304,7 @@ def _solution(
     make_prototypes: Callable[[], Tensor] | None = None,
     objective: Tensor | None = None,
 ) -> Solution:
-    """What ``_plain`` made of a solution, as a solution."""
+    """A solution from its ``_kept_answers``."""
     given: dict[str, Any] = {name: answers.get(name) for name in (*_ANSWERS, *_OF_UNKNOWN)}
     for name, make in _ON_REQUEST.items():
         given[make] = partial(answers.get, name)
@@ -332,28 +326,19 @@ def _stacked(values: list[Tensor]) -> Tensor:
     return torch.cat([pad(one, (0, width - one.shape[-1]), value=-1) for one in values])
 
 
-def select_rows(value: Any, which: Tensor) -> Any:
-    """Some rows of what was learned from the support (``Learned``), however it is nested.
-
-    Tensors [1, …] serve all.
-    """
-    return mapped(value, lambda one: one if len(one) == 1 else one[which])
-
-
-def _first(found: Solution, n_query: int) -> dict[str, Tensor]:
-    """The answers for the first queries."""
-    whole = _plain(found)
+def _of_first_queries(found: Solution, n_query: int) -> dict[str, Tensor]:
+    """The answers for the first queries of a run, which are those of the new batch."""
     probabilities = found.probabilities[:, :n_query]
     unknown = None
     if found.unknown is not None:
         unknown = found.unknown[:, :n_query]
     counted = tally(Answered(probabilities, unknown))._replace(doubt=found.tallied.doubt)
-    part = Solution(probabilities, found.n_iter, found.converged, tallied=counted)
-    answers = _plain(part)
+    of_queries = Solution(probabilities, found.n_iter, found.converged, tallied=counted)
+    answers = _kept_answers(of_queries)
     answers["review_scores"] = found.review_scores[:, :n_query]
-    if unknown is not None:
+    if unknown is not None and found.unknown_groups is not None:
         answers["unknown"] = unknown
-        answers |= _regrouped(unknown, whole["unknown_groups"][:, :n_query])
+        answers |= _regrouped(unknown, found.unknown_groups[:, :n_query])
     return answers
 
 
@@ -377,31 +362,31 @@ def _regrouped(unknown: Tensor, groups: Tensor) -> dict[str, Tensor]:
     return {"unknown_groups": renumbered, "unknown_medoids": medoids[:, :most]}
 
 
-def _put_together(alone: Solution, parts: list[_Joint]) -> Solution:
-    """The answers ``alone``, with those of some streams replaced.
+def _put_together(alone: Solution, joint: list[_Joint]) -> Solution:
+    """The answers ``alone``, with those of some streams replaced by ``joint`` ones.
 
-    ``parts`` has the answers from joint solutions, for the new batch only. Where one of them is for
-    all streams, its objective is kept, too.
+    Where a joint solution is for all streams, its objective is kept, too.
     """
-    if not parts:
+    if not joint:
         return alone
 
     def prototypes() -> Any:
         values: Any = alone.prototypes
         if values is None:
             return None
-        for part in parts:
-            values = values.index_copy(0, part.rows, part.solution.prototypes)
+        for some_streams in joint:
+            values = values.index_copy(0, some_streams.rows, some_streams.solution.prototypes)
         return values
 
-    answers = _plain(alone)
-    for part in parts:
+    answers = _kept_answers(alone)
+    for some_streams in joint:
         for name, values in answers.items():
-            both = _stacked([values, part.answers[name].to(values)])
-            answers[name] = both[: len(values)].index_copy(0, part.rows, both[len(values) :])
+            both = _stacked([values, some_streams.answers[name].to(values)])
+            others = both[len(values) :]
+            answers[name] = both[: len(values)].index_copy(0, some_streams.rows, others)
     objective = None
-    if len(parts[0].rows) == len(alone.n_iter):
-        objective = parts[0].solution.objective
+    if len(joint[0].rows) == len(alone.n_iter):
+        objective = joint[0].solution.objective
     return _solution(
         answers,
         make_prototypes=prototypes,

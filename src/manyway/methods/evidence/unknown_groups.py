@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -44,13 +45,21 @@ def group_unknown(
     unknown = posterior.unknown(sampled.placed, 0)
     answered = posterior.is_answered(unknown, sampled.values)
     alike = 0.5 * queries.parameters.constants.improbable
-    groups, medoids = groups_of(posterior.similarity, answered, alike)
+    linked = link(posterior.similarity, answered, alike)
+    medoids = linked.medoids
     numbers = torch.where(medoids < 0, medoids, medoids * posterior.stride)
-    return UnknownGroups(posterior=posterior, of_judged=groups, medoids=numbers)
+    return UnknownGroups(posterior=posterior, of_judged=linked.groups, medoids=numbers)
 
 
-def groups_of(similarity: Tensor, rejected: Tensor, alike: float) -> tuple[Tensor, Tensor]:
-    """Groups [t, q] of the rejected queries, and the medoid of each [t, g].
+class Linked(NamedTuple):
+    """Groups of some queries, and the query in the middle of each."""
+
+    groups: Tensor  # [t, q] the group of each query; -1 for the others
+    medoids: Tensor  # [t, g] -1 where a task has fewer groups
+
+
+def link(similarity: Tensor, rejected: Tensor, alike: float) -> Linked:
+    """Group the rejected queries [t, q] by their similarity [t, q, q].
 
     Groups are numbered from the largest on; -1 stands for the other queries, and where a task has
     fewer groups. The two groups with the highest mean similarity are joined, again and again, while
@@ -59,7 +68,7 @@ def groups_of(similarity: Tensor, rejected: Tensor, alike: float) -> tuple[Tenso
     groups = torch.full(rejected.shape, -1, device=rejected.device)
     most = int(rejected.sum(-1).max())
     if most == 0:
-        return groups, groups[:, :0]
+        return Linked(groups=groups, medoids=groups[:, :0])
     first = rejected.to(torch.uint8).argsort(dim=-1, descending=True, stable=True)
     which = first[:, :most]  # [t, r]
     inside = rejected.gather(1, which)
@@ -73,7 +82,7 @@ def groups_of(similarity: Tensor, rejected: Tensor, alike: float) -> tuple[Tenso
     groups = groups.scatter(1, which, member.argmax(-1).masked_fill(~inside, -1))
     total = (among @ member).masked_fill(member == 0, -1)
     medoids = which.gather(1, total.argmax(1)).masked_fill(member.sum(1) == 0, -1)
-    return groups, medoids
+    return Linked(groups=groups, medoids=medoids)
 
 
 def _linked(similarity: Tensor, alike: float) -> Tensor:

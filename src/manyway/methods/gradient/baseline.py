@@ -8,7 +8,7 @@ from functools import partial
 
 from manyway.core import JOINT, Solution, Tasks, prototypes
 from manyway.methods._table.parameters import described_as
-from manyway.methods.calibration.scaling import QUERY_DEPENDENT, Prepared, transform
+from manyway.methods.calibration.transforms import QUERY_DEPENDENT, Prepared, transform
 from manyway.methods.gradient.information import Cosine, Euclidean, Head, Information, descend
 
 

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from manyway.core import Recorder, Solution, Tasks, column_sums, one_hot, prototypes
 from manyway.methods._table.parameters import described_as
-from manyway.methods.calibration.scaling import transform
+from manyway.methods.calibration.transforms import transform
 from manyway.methods.gradient.information import TERMS, Euclidean, Information, descend
 
 

@@ -28,7 +28,7 @@ from manyway.core import (
 )
 from manyway.errors import InputError
 from manyway.methods.calibration.metric import rows_of
-from manyway.methods.calibration.scaling import transform
+from manyway.methods.calibration.transforms import transform
 from manyway.methods.gradient.information import TERMS, Adam, Information
 
 _EPS = 1e-12  # added to degrees

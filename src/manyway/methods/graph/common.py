@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from manyway.core import Solution, Tasks, class_directions, cross_products, extremes
-from manyway.methods.calibration.scaling import transform
+from manyway.methods.calibration.transforms import transform
 
 _LEAST_VARIANCE = 1e-6  # relative to the mean over features
 _LEAST_PART = 1e-5  # relative to the mean square of a feature

@@ -4,7 +4,7 @@ import torch
 from torch import Tensor
 
 from manyway.core import Solution, Tasks, all_running, count_labels, threads_for
-from manyway.methods.calibration.scaling import transform
+from manyway.methods.calibration.transforms import transform
 from manyway.methods.ici.lasso_path import entry_penalties
 from manyway.methods.ici.logistic import Fit, logistic_regression, with_intercept
 

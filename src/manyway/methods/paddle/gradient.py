@@ -16,7 +16,7 @@ from manyway.core import (
     prototypes,
     simplex_projection,
 )
-from manyway.methods.calibration.scaling import transform
+from manyway.methods.calibration.transforms import transform
 from manyway.methods.gradient.information import Adam, flipped
 from manyway.methods.paddle.forms import FeatureForm, Form, half_norms, prototype_form
 

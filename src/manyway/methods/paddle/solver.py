@@ -12,7 +12,7 @@ from torch import Tensor
 from manyway.core import Recorder, Solution, Tasks, all_running
 from manyway.core.kernels import fused
 from manyway.methods._table.parameters import described_as
-from manyway.methods.calibration.scaling import transform
+from manyway.methods.calibration.transforms import transform
 from manyway.methods.paddle.forms import Form, GramForm, half_norms, prototype_form
 
 # Iterations after which classes with almost no query may be skipped.

@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from manyway.core import Answered, Reading, Scaling, Solution, Sums, Tasks, dot_scores, threads_for
-from manyway.methods.calibration.scaling import transform
+from manyway.methods.calibration.transforms import transform
 
 _ALL_CLASSES_UNTIL = 3  # iterations after which dead classes may be skipped
 _PERIOD = 6  # one full iteration, then five that update the live classes only

@@ -2,7 +2,6 @@
 
 from dataclasses import dataclass
 
-
 # No mean probability is taken for surer than this: a classifier may say 0 and 1 of everything.
 SUREST = 1e-3
 

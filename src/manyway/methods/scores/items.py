@@ -18,7 +18,7 @@ from manyway.core import Answered, Joined, Pile, Reading, one_hot
 from manyway.errors import InputError
 from manyway.methods.evidence.dense import Dense
 from manyway.methods.evidence.loop import Update
-from manyway.methods.evidence.prior import Presence, Slopes, log_remainders, remainders
+from manyway.methods.evidence.prior import QueryCounts, Slopes, log_remainders, remainders
 
 Likelihood = Callable[[Tensor], Tensor]  # from log-posteriors [b, k] to log-likelihoods [b, k]
 _EXCLUDED = -1e30  # the log-likelihood of the classes that an item with a known label does not have
@@ -49,7 +49,7 @@ class Items(Protocol):
     def each(self, work: Callable[[Part], Any]) -> Any:
         """What ``work`` finds in all parts, added up."""
 
-    def begin(self, likelihood: Likelihood) -> Presence:
+    def begin(self, likelihood: Likelihood) -> QueryCounts:
         """Assign every item by its likelihoods alone."""
 
     def update(self, slopes: Slopes, ahead: Sequence[float], tol: float) -> Update:
@@ -86,7 +86,7 @@ class InMemory:
     def each(self, work: Callable[[Part], Any]) -> Any:
         return work(self.part)
 
-    def begin(self, likelihood: Likelihood) -> Presence:
+    def begin(self, likelihood: Likelihood) -> QueryCounts:
         self.dense = Dense.of(with_known(likelihood(self.posteriors), self.known)[None])
         return self.dense.begin(1.0)
 
@@ -152,9 +152,9 @@ class InBlocks:
     def each(self, work: Callable[[Part], Any]) -> Any:
         return self.pile.each(partial(_on_part, work), self.blocks)[0]
 
-    def begin(self, likelihood: Likelihood) -> Presence:
+    def begin(self, likelihood: Likelihood) -> QueryCounts:
         self.likelihood = likelihood
-        return self._pass(None).presence
+        return self._pass(None).query_counts
 
     def update(self, slopes: Slopes, ahead: Sequence[float], tol: float) -> Update:
         return self._pass(slopes)
@@ -169,7 +169,7 @@ class InBlocks:
     def _pass(self, slopes: Slopes | None) -> Update:
         assert self.likelihood is not None
         found, self.blocks = self.pile.each(partial(_assign, self.likelihood, slopes), self.blocks)
-        return Update(Presence.of_products(found.masses, found.log_absent.exp()), found.moved)
+        return Update(QueryCounts.of_products(found.masses, found.log_absent.exp()), found.moved)
 
 
 def _on_part(work: Callable[[Part], Any], rows: Tensor, block: _Block) -> tuple[Any, None]:

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from manyway.core import Recorder
-from manyway.methods.evidence.prior import Concentrations, Presence, grid_of_alphas
+from manyway.methods.evidence.prior import Concentrations, QueryCounts, grid_of_alphas
 from manyway.methods.scores.items import InMemory, Items, Likelihood
 
 _AHEAD = 1000  # updates that are announced in advance; see ``Dense``
@@ -74,21 +74,21 @@ def search(
     -------
     Found
     """
-    presence = items.begin(likelihood)
-    prior = _prior(presence, items.n_items, limits)
+    query_counts = items.begin(likelihood)
+    prior = _prior(query_counts, items.n_items, limits)
     terms = Recorder(("fit", "entropy", "prior"))
     n_iter = 0
     converged = False
     while n_iter < limits.max_iter and not converged:
         n_iter += 1
         ahead = (1.0,) * min(limits.max_iter - n_iter - 1, _AHEAD)
-        presence, moved = items.update(prior.slopes(presence), ahead, limits.tol)
+        query_counts, moved = items.update(prior.slopes(query_counts), ahead, limits.tol)
         converged = limits.tol > 0 and bool((moved < limits.tol).all())
         if with_terms:
-            terms.add(torch.cat([items.terms(), prior.log_prior(presence).amax(-1)[None]]))
+            terms.add(torch.cat([items.terms(), prior.log_prior(query_counts).amax(-1)[None]]))
     return Found(
-        masses=presence.masses[0],
-        alpha=prior.best(presence)[0],
+        masses=query_counts.masses[0],
+        alpha=prior.best(query_counts)[0],
         n_items=items.n_items,
         n_iter=n_iter,
         converged=converged,
@@ -105,9 +105,9 @@ def search_sample(
     return items.part.u
 
 
-def _prior(presence: Presence, n_items: int, limits: Limits) -> Concentrations:
+def _prior(query_counts: QueryCounts, n_items: int, limits: Limits) -> Concentrations:
     """The prior of the labels of so many items."""
-    masses = presence.masses
+    masses = query_counts.masses
     n_classes = masses.shape[-1]
     grid = grid_of_alphas(n_items, n_classes, limits.concentration)
     return Concentrations.of(grid, n_items, n_classes, masses.dtype, masses.device)

@@ -209,7 +209,7 @@ def _common(tasks: Tasks, batches: Sequence[Labelled], counted: Tally) -> dict[s
     return {
         "n_iter": torch.tensor([one.found.n_iter for one in batches], device=tasks.device),
         "converged": torch.tensor([one.found.converged for one in batches], device=tasks.device),
-        "learned": {"temperature": temperatures.to(tasks.device, tasks.dtype)},
+        "told": {"temperature": temperatures.to(tasks.device, tasks.dtype)},
         "tallied": counted._replace(doubt=odds.to(counted.surest)),
         "objective_parts": _recorded(batches),
         "unknown_medoids": _medoids(batches),

@@ -61,9 +61,8 @@ def _gains(calibration: Calibration, found: Found, part: Part) -> Joined:
 class Groups:
     """The groups of items that are answered as unknown."""
 
-    number: (
-        Tensor  # [k] the group of items to which the classifier gives the class; -1: there is none
-    )
+    # [k] the group of items to which the classifier gives the class; -1: there is none
+    number: Tensor
     medoids: Tensor  # [g] the item of each group that the classifier is surest of
 
     def of(self, part: Part, answered: Answered) -> Tensor:

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from manyway.core import Solution, Tasks
-from manyway.methods.calibration.scaling import transform
+from manyway.methods.calibration.transforms import transform
 from manyway.methods.paddle.forms import FeatureForm, GramForm, prototype_form
 from manyway.methods.unem.parameters import read_parameters
 

@@ -10,7 +10,7 @@ from manyway import InputError, Tasks, solve
 from manyway.core.ops import prototypes, squared_distances
 from manyway.core.transforms import transform as plain_transform
 from manyway.methods.calibration.calibration import calibrate_and_place
-from manyway.methods.calibration.scaling import transform
+from manyway.methods.calibration.transforms import transform
 from manyway.methods.evidence.schedule import Schedule
 
 

@@ -1,0 +1,60 @@
+"""Separation: whether queries are nearer to the examples than these are to each other.
+
+With one example per class none can be left out, so that the examples do not show features that say
+nothing about the classes. The queries do: where rows of a class lie together, most queries are
+nearer to the example of their class than this one is to the nearest of the others. Let F_q be the
+distribution of the squared distances from queries to their nearest examples, and F_e that from
+examples to their nearest others. Of the queries, at least the part
+
+    D = max_x F_q(x) − F_e(x)
+
+are nearer than chance. Where probabilities are right, D is about two thirds of the mean c that the
+likelihoods of single queries claim for their best class. Where it is less than half of c, final
+probabilities are raised to the power
+
+    min(1, 2 r)²,    r = (K₂ D/c + 2) / (K₂ + 2).
+
+K₂ = 1/Σ_k π_k² is the effective number of classes among the queries. Classes differ in how far their
+rows lie from each other, so that few of them say little: it is as if two more had been seen, whose
+queries are as near as they claim.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from manyway.methods.calibration.calibration import Calibration
+from manyway.methods.calibration.distances import distances_between, squared_distances
+
+_LEAST_WEIGHT = 1e-9  # of a query: what is divided by their sum stays finite
+
+
+def separation_power(placed: Tensor, probabilities: Tensor, calibration: Calibration) -> Tensor:
+    """[t] the power, from placed queries [t, q, d] and their probabilities [t, q, k].
+
+    A query that may be unknown, whose probabilities sum to less than 1, counts less.
+    """
+    examples = calibration.offsets
+    among = distances_between(examples)
+    among.diagonal(dim1=1, dim2=2).fill_(torch.inf)
+    of_examples = among.amin(-1).expand(len(placed), -1)
+    of_queries = squared_distances(placed, examples.expand(len(placed), -1, -1)).amin(-1)
+    # Where all queries are unknown, any of them says as much.
+    weights = probabilities.sum(-1).clamp_min(_LEAST_WEIGHT)
+    nearer = nearer_than_chance(of_queries, weights, of_examples)
+    claimed = calibration.log_likelihood(placed).softmax(-1).amax(-1)
+    claim = (claimed * weights).sum(-1) / weights.sum(-1)
+    masses = probabilities.sum(1)
+    number = masses.sum(-1).square() / masses.square().sum(-1).clamp_min(_LEAST_WEIGHT)
+    ratio = (number * nearer / claim + 2) / (number + 2)
+    return (2 * ratio).clamp_max(1).square()
+
+
+def nearer_than_chance(distances: Tensor, weights: Tensor, others: Tensor) -> Tensor:
+    """[t] D, for distances [t, q] with weights [t, q], and those of examples [t, k]."""
+    found = distances.sort(-1)
+    below = weights.gather(-1, found.indices).cumsum(-1)
+    others_below = torch.searchsorted(others.sort(-1).values, found.values, right=True)
+    difference = below / below[:, -1:] - others_below / others.shape[-1]
+    return difference.amax(-1).clamp_min(0)
