@@ -82,6 +82,14 @@ def workers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
         yield made
 
 
+@pytest.fixture
+def quick_evidence(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Files are labelled with the parameters that take little time."""
+    from problems import QUICK_EVIDENCE
+
+    monkeypatch.setattr("manyway.labelling.label._FOR_ONE_SUPPORT", QUICK_EVIDENCE)
+
+
 @pytest.fixture(scope="session")
 def browser() -> Iterator[Any]:
     """One for all pages: it takes longer to start than a page to be tested."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator
+from functools import cache
 from types import ModuleType
 from typing import Any
 
@@ -54,6 +55,7 @@ def patch_language_once() -> None:
     interpreter._patch_lang = prepare_once
 
 
+@cache
 def _modules_of(function: Any) -> list[ModuleType]:
     return [value for value in function.__globals__.values() if isinstance(value, ModuleType)]
 

@@ -27,3 +27,8 @@ def run_in_folder(tmp_path, monkeypatch, capsys) -> Callable[..., tuple[int, str
         return code, out, err
 
     return run
+
+
+@pytest.fixture(autouse=True)
+def _quick(quick_evidence) -> None:
+    """What evidence answers is asked elsewhere."""

@@ -21,6 +21,7 @@ task = { shots = 2, k_eff = 5, n_ways = 5, n_query = 15 }
 n_tasks = 20
 sweep.laplacianshot = { graph_weight = [0.1, 0.7] }
 """
+WITHOUT_PLOTS = SMALL.partition("[[plots]]")[0]  # to draw one takes longer than to run all experiments
 LESSON = """
 [[experiments]]
 features = "toy-val"
@@ -35,12 +36,13 @@ learn.unem = { layers = 2, steps = 3 }
 def run(tmp_path, monkeypatch, run_in_folder):
     """Run a command in a folder with a suite and its features; gives its exit code, output and errors."""
     data_folder_with_toy(tmp_path)
-    (tmp_path / "small.toml").write_text(SMALL)
+    (tmp_path / "small.toml").write_text(WITHOUT_PLOTS)
     monkeypatch.setenv("MANYWAY_DATA", str(tmp_path))
     return run_in_folder
 
 
 def test_bench_runs_shows_and_keeps(run, tmp_path):
+    (tmp_path / "small.toml").write_text(SMALL)
     code, out, _ = run("bench", "small.toml")
     assert code == 0
     assert "SimpleShot" in out

@@ -29,6 +29,7 @@ from manyway.review.actions import Label, Unknown
 from manyway.review.data import TEXTS
 from manyway.review.export import export_examples, offered_exports
 from manyway.review.serve import open_review
+from tests.review.conftest import _learned_once  # noqa: F401 (a fixture: every review here is of the same items)
 
 
 @pytest.fixture

@@ -145,10 +145,10 @@ BLOCKS_FULL = [32, 48, 64, 80, 96, 128]  # so many queries fill the two blocks o
 
 
 @pytest.mark.parametrize(
-    "n_query", sorted({1, 2, 3, 75} | {16 * k + by for k in range(1, 9) for by in (-1, 0, 1)} - {129})
+    "n_query", sorted({1, 2, 3, 75} | {16 * k + by for k in range(1, 9) for by in (0, 1)} - {129})
 )
 def test_the_loop_gives_the_plain_assignments_at_every_size_of_its_blocks(n_query):
-    tasks = make_tasks(n_tasks=2, n_classes=3, n_query=n_query, n_features=4)
+    tasks = make_tasks(n_tasks=1, n_classes=3, n_query=n_query, n_features=4)
     got, _, _ = iterate(gram(tasks), max_iter=2)
     expected = solve("paddle", tasks, max_iter=2, form="gram").probabilities
     torch.testing.assert_close(got, expected, rtol=0, atol=1e-5)
@@ -253,8 +253,8 @@ def test_the_fused_search_gives_the_plain_assignments(
     assert torch.equal(found.outcome.converged.cpu(), plain.outcome.converged)
 
 
-# A whole answer takes two or more searches, which take long in Triton's interpreter: these have fewer steps.
-SHORT = {"schedule": {"anneal_steps": 4}}
+# A whole answer takes several searches, which take long in Triton's interpreter: these are fewer and have fewer steps.
+SHORT = {"schedule": {"anneal_steps": 4}, "adapt": False}
 
 
 def test_evidence_by_fused_code_gives_the_same_labels(monkeypatch):
@@ -273,10 +273,10 @@ def test_evidence_of_rows_that_are_centred_when_they_are_gathered_gives_the_same
     table = torch.randn(5, 70, generator=generator).repeat(12, 1) + 1.5 * torch.randn(60, 70, generator=generator)
     features = FeatureSet(table, torch.arange(60) % 5)
     tasks = sample_tasks(features, TaskSpec(shots=4, k_eff=2, n_query=12), count=3)
-    plain = solve("evidence", tasks, metric=metric)
+    plain = solve("evidence", tasks, metric=metric, adapt=False)
     for place in ("core.transforms", "core.ops", "methods.calibration.metric"):
         monkeypatch.setattr(f"manyway.{place}.fused", lambda tensor: True)
-    found = solve("evidence", tasks.to(DEVICE), metric=metric)
+    found = solve("evidence", tasks.to(DEVICE), metric=metric, adapt=False)
     assert torch.equal(found.labels.cpu(), plain.labels)
     torch.testing.assert_close(found.probabilities.cpu(), plain.probabilities, rtol=0, atol=5e-3)
 

@@ -112,12 +112,12 @@ def test_the_odds_of_a_classifier_say_which_classes_occur_and_some_class_does():
 
 def test_copies_of_items_are_no_new_evidence():
     """A burst of near-copies of each item makes hardly a further class certain."""
-    tasks = sample_tasks(load_glyphs("val"), TaskSpec(shots=5, k_eff=10, n_query=40), seed=4, count=12)
-    noise = 0.01 * torch.randn(12, 200, tasks.query.shape[-1], generator=torch.Generator().manual_seed(0))
+    tasks = sample_tasks(load_glyphs("val"), TaskSpec(shots=5, k_eff=10, n_query=40), seed=4, count=6)
+    noise = 0.01 * torch.randn(6, 200, tasks.query.shape[-1], generator=torch.Generator().manual_seed(0))
     copied = Tasks.from_arrays(tasks.support, tasks.support_labels, tasks.query.repeat(1, 5, 1) + noise)
     found, truth = solve("evidence", copied), occurs(tasks)
-    torch.testing.assert_close(found.copies, torch.full((12,), 5.0), rtol=0, atol=0.5)
-    torch.testing.assert_close(solve("evidence", tasks).copies, torch.ones(12), rtol=0, atol=0.3)
+    torch.testing.assert_close(found.copies, torch.full((6,), 5.0), rtol=0, atol=0.5)
+    torch.testing.assert_close(solve("evidence", tasks).copies, torch.ones(6), rtol=0, atol=0.3)
     lists = found.present()
     n_listed = sum(len(classes) for classes in lists)
     absent = sum(float((1 - truth[task, classes]).sum()) for task, classes in enumerate(lists))
@@ -148,11 +148,11 @@ def in_a_stream(tasks: Tasks, query: torch.Tensor) -> list[Solution]:
 @pytest.mark.parametrize("solved", [in_memory, in_blocks, in_a_stream])
 def test_each_item_several_times_makes_hardly_a_list_longer_and_no_number_surer(solved):
     """Copies count nothing in the search, but are counted among the queries that its prior and its annealing know."""
-    tasks = sample_tasks(load_glyphs("val"), TaskSpec(shots=5, k_eff=10, n_query=45), seed=6, count=8)
+    tasks = sample_tasks(load_glyphs("val"), TaskSpec(shots=5, k_eff=10, n_query=45), seed=6, count=4)
     assert torch.equal(tasks.support_labels[0], torch.arange(tasks.n_classes).repeat_interleave(5))
     listed, widths = [], []
     for repeats in (1, 4):
-        query = tasks.query.view(8, 15, 3, -1).repeat(1, repeats, 1, 1).flatten(1, 2)
+        query = tasks.query.view(4, 15, 3, -1).repeat(1, repeats, 1, 1).flatten(1, 2)
         found = solved(tasks, query)
         assert all((one.copies >= 0.95 * repeats).all() for one in found)
         listed.append(sum(len(classes) for one in found for classes in one.present()))

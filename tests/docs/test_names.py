@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from functools import cache
 from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
@@ -53,9 +54,15 @@ def commands(page: Path) -> list[list[str]]:
     return found
 
 
+@cache
+def command_line() -> Any:
+    """All commands with their options; to make it takes longer than to read a page."""
+    return typer.main.get_command(app)
+
+
 def wrong(words: list[str]) -> str | None:
     """What is wrong with a use of the command line; None if nothing is."""
-    group: Any = typer.main.get_command(app)
+    group = command_line()
     if not words or words[0].startswith("-"):
         return None
     command = group.commands.get(words[0])

@@ -40,7 +40,7 @@ def commands(page: Path) -> list[list[str]]:
     return [line.split()[1:] for block in blocks for line in block.splitlines() if line.startswith("manyway ")]
 
 
-@pytest.mark.slow
+@pytest.mark.usefixtures("quick_evidence")
 @pytest.mark.parametrize("name", [name for name in FILES if name != "fiftyone"])
 def test_the_commands_of_a_page_run_and_write_what_they_name(name, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from functools import partial
 
 import numpy as np
 import pytest
@@ -12,7 +13,10 @@ from hypothesis.extra.numpy import arrays
 
 from manyway import BDCSPN, PADDLE, Evidence, InputError, LaplacianShot, SimpleShot, SoftKMeans
 
-QUICK = [Evidence, PADDLE, SimpleShot, LaplacianShot, BDCSPN, SoftKMeans]
+OTHERS = [PADDLE, SimpleShot, LaplacianShot, BDCSPN, SoftKMeans]
+QUICK = [Evidence, *OTHERS]
+# What is rehearsed does not depend on the items, nor on units: tests/methods/evidence/test_rehearse.py.
+UNREHEARSED = [pytest.param(partial(Evidence, rehearse=False), id="Evidence"), *OTHERS]
 NAMES = np.array(["ant", "bee", "cat", "dog"])
 
 
@@ -55,7 +59,7 @@ def test_an_answer_has_probabilities_of_the_right_shape(estimator, problem):
         np.testing.assert_allclose(found.sum(1), 1, atol=1e-3)
 
 
-@pytest.mark.parametrize("estimator", QUICK)
+@pytest.mark.parametrize("estimator", UNREHEARSED)
 @settings(max_examples=7, deadline=None, derandomize=True)
 @given(problem=problems(), order=st.randoms(use_true_random=False))
 def test_items_in_another_order_get_the_same_answers(estimator, problem, order):
@@ -70,7 +74,7 @@ def test_items_in_another_order_get_the_same_answers(estimator, problem, order):
         np.testing.assert_allclose(permuted, found[places], atol=1e-4)
 
 
-@pytest.mark.parametrize("estimator", QUICK)
+@pytest.mark.parametrize("estimator", UNREHEARSED)
 @settings(max_examples=7, deadline=None, derandomize=True)
 @given(problem=problems(), exponent=st.integers(-30, 30))
 def test_the_unit_of_measurement_does_not_change_the_answer(estimator, problem, exponent):

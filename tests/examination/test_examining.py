@@ -108,7 +108,7 @@ def test_a_class_with_one_example_is_not_judged_and_asked_for():
     rng = np.random.default_rng(0)
     features = np.repeat(6 * np.eye(4), 5, 0) + rng.normal(size=(20, 4))
     labels = ["a"] * 5 + ["b"] * 5 + ["c"] * 5 + ["d"]
-    found = examine(features[:16], labels)
+    found = examine(features[:16], labels, n_present=(2,))
     assert found.single_classes == ("d",)
     assert found.probabilities[15] is None
     assert "d" in found.next_classes
@@ -188,8 +188,8 @@ def test_a_column_without_a_number_is_left_out_and_examples_without_any_are_refu
     features, labels, items = drawn
     empty = np.full((len(features), 1), np.nan)
     further = np.ones((len(items), 1))
-    left_out = examine(np.hstack([features, empty]), labels, np.hstack([items, further]))
-    without = examine(features, labels, items)
+    left_out = examine(np.hstack([features, empty]), labels, np.hstack([items, further]), n_present=(2,))
+    without = examine(features, labels, items, n_present=(2,))
     assert left_out.log_odds == pytest.approx(without.log_odds)
     assert left_out.shift.ratio == pytest.approx(without.shift.ratio)
     assert left_out.rehearsal == without.rehearsal

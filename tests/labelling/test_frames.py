@@ -31,8 +31,13 @@ def draw(labels, seed):
 LABELS = np.arange(12) % 3
 TRUTH = np.array([0, 2, 2, 0, 2])
 EXAMPLES, ITEMS = draw(LABELS, 0), draw(TRUTH, 1)
-EXPECTED = Evidence().fit(EXAMPLES, NAMES[LABELS]).infer(ITEMS)
 PHOTOS = [f"{n}.png" for n in range(5)]
+
+
+@pytest.fixture(scope="module")
+def expected():
+    """The answer for arrays."""
+    return Evidence().fit(EXAMPLES, NAMES[LABELS]).infer(ITEMS)
 
 
 def pandas_lists(features, **columns):
@@ -71,13 +76,13 @@ def column(frame, name):
 
 
 @pytest.mark.parametrize("make", KINDS, ids=lambda make: make.__name__)
-def test_a_frame_of_items_comes_back_as_its_kind_with_labels(make):
+def test_a_frame_of_items_comes_back_as_its_kind_with_labels(make, expected):
     items = make(ITEMS, photo=PHOTOS)
     labelled = label_frame(make(EXAMPLES, kind=NAMES[LABELS].tolist()), items, label="kind")
     assert type(labelled) is type(items)
     assert column(labelled, "photo") == PHOTOS
-    assert column(labelled, "label") == EXPECTED.labels.tolist() == NAMES[TRUTH].tolist()
-    np.testing.assert_allclose(column(labelled, "probability"), EXPECTED.probabilities.max(1), rtol=1e-6)
+    assert column(labelled, "label") == expected.labels.tolist() == NAMES[TRUTH].tolist()
+    np.testing.assert_allclose(column(labelled, "probability"), expected.probabilities.max(1), rtol=1e-6)
     assert len(column(labelled, "label_2")) == 5
     assert "label" not in set(items.column_names if hasattr(items, "column_names") else items.columns)
 
@@ -148,27 +153,27 @@ def test_what_cannot_be_read_is_one_sentence(frame, options, message):
         from_frame(frame, **options)
 
 
-def test_results_are_written_for_the_right_rows_and_replace_nothing():
+def test_results_are_written_for_the_right_rows_and_replace_nothing(expected):
     with pytest.raises(InputError, match="a column 'label' already; give the new columns a `prefix`"):
-        to_frame(arrow(ITEMS, label=PHOTOS), EXPECTED)
+        to_frame(arrow(ITEMS, label=PHOTOS), expected)
     with pytest.raises(InputError, match="There are 12 rows and the result has 5 items"):
-        to_frame(arrow(EXAMPLES), EXPECTED)
+        to_frame(arrow(EXAMPLES), expected)
     with pytest.raises(InputError, match="y has no label in row 1"):
         label_frame(arrow(EXAMPLES[:3], label=["ant", None, "bee"]), arrow(ITEMS))
 
 
 @pytest.mark.parametrize("library", [pd, polars], ids=["pandas", "polars"])
-def test_estimators_take_frames_and_columns_of_lists(library):
+def test_estimators_take_frames_and_columns_of_lists(library, expected):
     names = ["a", "b", "c", "d"]
     frame = library.DataFrame({**dict(zip(names, EXAMPLES.T, strict=True)), "label": NAMES[LABELS]})
     queries = library.DataFrame(dict(zip(names, ITEMS.T, strict=True)))
     clf = Evidence().fit(frame[names], frame["label"])
     assert clf.feature_names_in_.tolist() == names
-    np.testing.assert_allclose(clf.predict_proba(queries), EXPECTED.probabilities, atol=1e-6)
+    np.testing.assert_allclose(clf.predict_proba(queries), expected.probabilities, atol=1e-6)
     with pytest.raises(ValueError, match="same order"):
         clf.predict(queries[names[::-1]])
     lists = library.DataFrame({"embedding": [row.tolist() for row in EXAMPLES]})["embedding"]
-    assert Evidence().fit(lists, frame["label"]).predict(ITEMS).tolist() == EXPECTED.labels.tolist()
+    assert Evidence().fit(lists, frame["label"]).predict(ITEMS).tolist() == expected.labels.tolist()
     uneven = library.DataFrame({"embedding": [[1.0, 2.0], [1.0], [2.0, 3.0]]})["embedding"]
     with pytest.raises(InputError, match="X has lists of another length in row 1"):
         SimpleShot().fit(uneven, ["ant", "bee", "cat"])
@@ -284,20 +289,20 @@ def test_fiftyone_data_sets_give_features_and_take_labels(fiftyone_data):
     assert view.values("manyway_group") == result.unknown_groups.tolist()
 
 
-def test_fields_of_samples_where_fiftyone_is_not_installed(monkeypatch):
+def test_fields_of_samples_where_fiftyone_is_not_installed(monkeypatch, expected):
     monkeypatch.setitem(sys.modules, "fiftyone", SimpleNamespace(Classification=SimpleNamespace))
     truth = [SimpleNamespace(label=name) for name in NAMES[LABELS]]
     features, labels = from_fiftyone(Samples(embeddings=list(EXAMPLES), truth=truth), label="truth")
     samples = Samples(vectors=list(ITEMS))
     to_fiftyone(samples, Evidence().fit(features, labels).infer(from_fiftyone(samples, "vectors")[0]), field="m")
-    assert samples.values("m.label") == EXPECTED.labels.tolist()
-    assert samples.values("m.confidence") == pytest.approx(EXPECTED.probabilities.max(1).tolist())
+    assert samples.values("m.label") == expected.labels.tolist()
+    assert samples.values("m.confidence") == pytest.approx(expected.probabilities.max(1).tolist())
     assert list(samples.fields) == ["vectors", "m", "m_second"]
     with pytest.raises(InputError, match="There are 2 rows and the result has 5 items"):
-        to_fiftyone(Samples(vectors=[1, 2]), EXPECTED)
+        to_fiftyone(Samples(vectors=[1, 2]), expected)
     monkeypatch.setitem(sys.modules, "fiftyone", None)
     with pytest.raises(InputError, match=r"needs fiftyone; install it with: pip install .*\[fiftyone\]\""):
-        to_fiftyone(samples, EXPECTED)
+        to_fiftyone(samples, expected)
 
 
 def test_samples_without_an_embedding_or_a_label_are_counted():

@@ -10,7 +10,7 @@ import re
 import numpy as np
 import pytest
 import torch
-from problems import make_features
+from problems import QUICK_EVIDENCE, make_features
 from safetensors.numpy import save_file
 
 from manyway import DEFAULT_METHOD, PADDLE, Evidence, FeatureSet
@@ -74,8 +74,15 @@ def write(folder, problem, kind):
     return support, items
 
 
+@pytest.fixture(scope="module")
+def answers(problem):
+    """Of quick evidence."""
+    return Evidence(**QUICK_EVIDENCE, rehearse=False).fit(problem["x"], problem["y"]).infer(problem["query"])
+
+
+@pytest.mark.usefixtures("quick_evidence")
 @pytest.mark.parametrize("kind", ["npz", "npy", "safetensors", "csv", "parquet"])
-def test_every_format_gives_the_same_table(kind, problem, tmp_path, monkeypatch, capsys):
+def test_every_format_gives_the_same_table(kind, problem, answers, tmp_path, monkeypatch, capsys):
     support, query = write(tmp_path, problem, kind)
     more = ["--labels", tmp_path / "labels.txt"] if kind == "npy" else []
     code, out, _ = run(monkeypatch, capsys, "label", support, query, "-o", tmp_path / "out.csv", *more)
@@ -84,9 +91,8 @@ def test_every_format_gives_the_same_table(kind, problem, tmp_path, monkeypatch,
     answer = ["label", "probability", "label_2", "probability_2"]
     table = kind in ("csv", "parquet")  # it comes back whole
     assert list(rows[0])[-5:] == ([*answer, "note"] if table else ["item", *answer])
-    expected = Evidence().fit(problem["x"], problem["y"])
-    assert [row["label"] for row in rows] == expected.predict(problem["query"]).tolist()
-    top = np.sort(expected.predict_proba(problem["query"]), axis=1)
+    assert [row["label"] for row in rows] == answers.labels.tolist()
+    top = np.sort(answers.probabilities, axis=1)
     np.testing.assert_allclose([float(row["probability"]) for row in rows], top[:, -1], atol=1e-4)
     np.testing.assert_allclose([float(row["probability_2"]) for row in rows], top[:, -2], atol=1e-4)
     assert rows[7].get("item") == {"csv": "photo 7", "parquet": None}.get(kind, "7")
@@ -175,24 +181,17 @@ def test_small_piles_and_scarce_examples(method, shots, n_items, problem, tmp_pa
 @pytest.mark.parametrize("method", ["evidence", "paddle", "soft-kmeans", "simpleshot"])
 def test_large_inputs_are_labelled_in_blocks_with_the_same_result(method, problem, tmp_path, monkeypatch, capsys):
     support, query = write(tmp_path, problem, "npz")
-    run(monkeypatch, capsys, "label", support, query, "-o", tmp_path / "whole.csv", "--method", method)
-    for limit in ("IN_MEMORY_BYTES", "AT_MOST_BYTES"):
-        monkeypatch.setattr(f"manyway.labelling.batch.{limit}", 100)
-    monkeypatch.setattr("manyway.labelling.batch._BLOCK_BYTES", 4 * 32 * 20)  # blocks of 20 items
-    run(monkeypatch, capsys, "label", support, query, "-o", tmp_path / "blocks.csv", "--method", method)
-    whole, blocks = (list(csv.DictReader((tmp_path / f"{name}.csv").open())) for name in ("whole", "blocks"))
+    ends = []
+    for prepare in (lambda patch: None, in_small_blocks):
+        prepare(monkeypatch)
+        options = ["-o", tmp_path / "out.csv", "--overwrite", "--method", method]
+        _, summary, _ = run(monkeypatch, capsys, "label", support, query, *options)
+        ends.append((summary, list(csv.DictReader((tmp_path / "out.csv").open()))))
+    (summary, whole), (summary_of_blocks, blocks) = ends
+    assert summary_of_blocks == summary
     assert [row["label"] for row in blocks] == [row["label"] for row in whole]
     difference = [float(a["probability"]) - float(b["probability"]) for a, b in zip(whole, blocks, strict=True)]
     assert np.abs(difference).max() < 2e-4
-
-
-def test_large_inputs_get_the_same_summary(problem, tmp_path, monkeypatch, capsys):
-    support, query = write(tmp_path, problem, "npz")
-    _, whole, _ = run(monkeypatch, capsys, "label", support, query, "-o", tmp_path / "out.csv")
-    monkeypatch.setattr("manyway.labelling.batch.IN_MEMORY_BYTES", 100)
-    monkeypatch.setattr("manyway.labelling.batch._BLOCK_BYTES", 4 * 32 * 20)
-    _, blocks, _ = run(monkeypatch, capsys, "label", support, query, "-o", tmp_path / "out.csv", "--overwrite")
-    assert blocks == whole
 
 
 def _changed(array, row, value):
@@ -221,6 +220,7 @@ EXTREMES = {
     ],
 )
 def test_extreme_features_end_in_blocks_as_in_memory(kind, method, problem, tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr("manyway.labelling.label._FOR_ONE_SUPPORT", {"likelihood": "auto", "adapt": False})
     ends = []
     x, query = EXTREMES[kind](problem["x"], problem["query"])
     np.savez(tmp_path / "support.npz", features=x, labels=problem["y"])
@@ -231,9 +231,7 @@ def test_extreme_features_end_in_blocks_as_in_memory(kind, method, problem, tmp_
         code, _, err = run(monkeypatch, capsys, "label", *paths, "-o", output, "--method", method)
         labels = [row["label"] for row in csv.DictReader(output.open())] if output.exists() else None
         ends.append((code, err, labels))
-        for limit in ("IN_MEMORY_BYTES", "AT_MOST_BYTES"):
-            monkeypatch.setattr(f"manyway.labelling.batch.{limit}", 100)
-        monkeypatch.setattr("manyway.labelling.batch._BLOCK_BYTES", 4 * 32 * 20)  # blocks of 20 items
+        in_small_blocks(monkeypatch)
     assert ends[0] == ends[1]
     if kind in ("huge item", "huge example", "examples that are all alike"):
         assert ends[0][0] == 2
@@ -456,7 +454,7 @@ def test_classes_without_examples_are_labelled_by_their_names(problem, tmp_path,
 
 
 def in_small_blocks(monkeypatch):
-    """Whatever is given is too large for memory, and read in blocks of 7 items."""
+    """Whatever is given is too large for memory, and read in blocks of 20 items."""
     for limit in ("IN_MEMORY_BYTES", "AT_MOST_BYTES"):
         monkeypatch.setattr(f"manyway.labelling.batch.{limit}", 0)
     monkeypatch.setattr("manyway.labelling.batch._BLOCK_BYTES", 4 * 32 * 20)

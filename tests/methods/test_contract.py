@@ -18,7 +18,10 @@ EVERY_METHOD = pytest.mark.parametrize("method", METHODS.values(), ids=list(METH
 
 def run(method: Method, tasks: Tasks, max_iter: int = 5) -> Solution:
     """Run a method with few iterations: the properties hold after any number of them."""
-    quick = {"c": 1.0} if method.name == "ici" else {}  # a tenth of its default: a third of the steps per round
+    quick = {}
+    if method.name == "ici":
+        quick = {"c": 0.1}  # a hundredth of its default: few steps per round
+        max_iter = min(max_iter, 2)  # rounds
     return method(tasks, **quick, **({"max_iter": max_iter} if "max_iter" in method.defaults else {}))
 
 
@@ -145,14 +148,15 @@ def test_objective_is_recorded_on_request(method):
 
 @EVERY_METHOD
 def test_easy_tasks_are_solved(method):
-    """The classes are well separated in 200 features and equally frequent."""
+    """The classes are well separated in 200 features and equally frequent. A hundred steps are enough."""
     labels = torch.arange(4).repeat_interleave(5)
     generator = torch.Generator().manual_seed(0)
     centres = torch.rand(4, 200, generator=generator, dtype=torch.float64) * 4
     support = centres[labels] + 0.1 * torch.rand(20, 200, generator=generator, dtype=torch.float64)
     query = centres[labels] + 0.1 * torch.rand(20, 200, generator=generator, dtype=torch.float64)
     tasks = Tasks.from_arrays(support[None], labels[None], query[None])
-    assert (method(tasks).labels[0] == labels).double().mean() >= 0.95
+    steps = {"max_iter": min(method.defaults["max_iter"], 100)} if "max_iter" in method.defaults else {}
+    assert (method(tasks, **steps).labels[0] == labels).double().mean() >= 0.95
 
 
 def test_every_method_has_an_estimator_with_the_solvers_defaults():

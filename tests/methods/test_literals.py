@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -89,16 +90,21 @@ CHANGE_ANSWERS = {
 }
 
 
-def modules() -> Iterator[tuple[str, ast.Module]]:
-    """Each module of the heart, by its dotted name below the package, and its syntax tree."""
+def modules() -> Iterator[tuple[str, Path]]:
+    """Each module of the heart, by its dotted name below the package, and its file."""
     for place in PLACES:
         path = ROOT / place
         for file in sorted(path.rglob("*.py")) if path.is_dir() else [path]:
             name = ".".join(file.relative_to(ROOT).with_suffix("").parts)
-            yield name, ast.parse(file.read_text(encoding="utf8"))
+            yield name, file
 
 
 MODULES = dict(modules())
+
+
+@cache
+def tree_of(module: str) -> ast.Module:
+    return ast.parse(MODULES[module].read_text(encoding="utf8"))
 
 
 def is_kernel(node: ast.AST) -> bool:
@@ -145,13 +151,13 @@ def unnamed(tree: ast.Module) -> list[str]:
 
 @pytest.mark.parametrize("module", MODULES)
 def test_every_other_number_has_a_name(module):
-    assert unnamed(MODULES[module]) == []
+    assert unnamed(tree_of(module)) == []
 
 
 def numbers(module: str) -> dict[str, int]:
     """The module constants that have numbers, and how many each has that are not plain."""
     found = {}
-    for node in MODULES[module].body:
+    for node in tree_of(module).body:
         if isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Name):
             values = [one.value for one in literals(node.value)]
             if values:

@@ -29,6 +29,7 @@ _OTHER_SCRIPT = re.compile(r"[\xc0-\xff]{6}")  # Cyrillic, Greek or Hebrew: no w
 _CONTROL = re.compile(r"[\x00-\x08\x0e-\x1a\x7f]")  # in no text; Windows-1252 has a letter for nearly every other byte
 _ALIKE = str.maketrans("\u00a0\u2009\u202f’−", "   '-")
 _MONEY = "€$£¥%‰"
+_NO_MONEY = re.compile(f"[^{_MONEY}]+")
 _FORMULA_SIGNS = frozenset("=+-@＝＋－＠﹦﹢﹣﹫")  # some programs read the wide and the small ones as well
 _PIECE = 1 << 22
 
@@ -306,7 +307,7 @@ def numbers_of_people(cells: Sequence[str], decimal: str = ".") -> list[float] |
     [[1234.0, 567.0], [1.234, 0.567], None]
     """
     bare = [cell.strip().translate(_ALIKE) for cell in cells]
-    if len({"".join(c for c in cell if c in _MONEY) for cell in bare}) > 1:
+    if len({_NO_MONEY.sub("", cell) for cell in bare}) > 1:
         return None
     bodies = [cell.strip(_MONEY + " ") for cell in bare]
     for sign, other in (".,", ",.") if decimal == "." else (",.", ".,"):

@@ -26,6 +26,8 @@ CLASS_LEVEL = "class"  # the level of answers that are a class itself
 _LOOK_AT, _DOUBT = 3, 0.1  # so many items are named that may be unknown, with at least this probability
 _LIKELY = 0.5  # where items may have several classes, these have at least this probability
 _SUSPECT = 0.5  # an example whose label is more probably wrong than right is named
+# One support is tuned and rehearsed in little time; thousands of tasks would wait for it.
+_FOR_ONE_SUPPORT = {"likelihood": "auto", "rehearse": True}
 
 
 class ClassSummary(NamedTuple):
@@ -189,9 +191,7 @@ def solve_batch(batch: Batch, method: str = DEFAULT_METHOD, *, open_set: bool = 
         if UNKNOWN in batch.classes:
             raise InputError(f"A class is called '{UNKNOWN}', the label of unknown items; rename it.")
         params["open_set"] = True
-    # One support is tuned and rehearsed in little time; thousands of tasks would wait for it.
-    for_one_support = {"likelihood": "auto", "rehearse": True}
-    params = {name: value for name, value in for_one_support.items() if name in solver.parameters} | params
+    params = {name: value for name, value in _FOR_ONE_SUPPORT.items() if name in solver.parameters} | params
     return solver(batch.tasks, **params)
 
 

@@ -62,8 +62,9 @@ def test_blocks_of_any_size_give_what_memory_gives(size, k_eff):
 )
 def test_in_float64_no_class_is_idle_and_the_iterations_are_the_same(scale, options):
     tasks = make_tasks(1, n_classes=40, n_query=50, shots=None, spread=1.0)
-    expected = solve("evidence", tasks, scale=scale, **options)
-    found, spread = watched(tasks, 8, scale=scale, **options)
+    options = {"scale": scale, "adapt": False, **options}  # to adapt repeats the search: test_adapt.py
+    expected = solve("evidence", tasks, **options)
+    found, spread = watched(tasks, 20, **options)
     torch.testing.assert_close(found.probabilities, expected.probabilities, rtol=0, atol=1e-6)
     torch.testing.assert_close(found.presence, expected.presence, rtol=0, atol=1e-6)
     assert torch.equal(found.n_iter, expected.n_iter)
@@ -186,8 +187,8 @@ def named_task(shots: int, *, without=-1, positive=False, n_classes=30) -> Tasks
 )
 def test_classes_by_name_get_in_blocks_what_they_get_in_memory(given, scale):
     tasks = named_task(**given)
-    expected = solve("evidence", tasks, scale=scale)
-    found = in_blocks(tasks, 20, scale=scale)
+    expected = solve("evidence", tasks, scale=scale, adapt=False)
+    found = in_blocks(tasks, 20, scale=scale, adapt=False)
     torch.testing.assert_close(found.probabilities, expected.probabilities, rtol=0, atol=1e-6)
     # The odds of presence follow from sizes and from sums over all queries, which magnify the rounding of blocks.
     torch.testing.assert_close(found.presence, expected.presence, rtol=0, atol=1e-4)
@@ -210,7 +211,7 @@ def test_items_of_no_class_are_found_in_blocks_where_classes_have_names():
 
 
 def test_a_dask_cluster_takes_names_alone(cluster):
-    tasks, options = named_task(0), {"schedule": {"anneal_from": 1.0}}
+    tasks, options = named_task(0), {"max_iter": 10, "schedule": {"anneal_from": 1.0}}  # each iteration is a pass
     blocks = tasks.query[0].split(30)
     with on_dask(cluster, lambda: iter(blocks)) as spread:
         found = solve("evidence", piled(tasks, spread=spread), **options).probabilities
@@ -294,10 +295,11 @@ def test_memory_is_that_of_a_block_and_of_what_it_remembers_whatever_the_number_
 
 def test_a_dask_cluster_gives_the_same(cluster):
     tasks = one_task(n_classes=120)
-    here = in_blocks(tasks)
+    options = {"max_iter": 10, "schedule": {"anneal_steps": 5}, "adapt": False}  # each iteration is a pass
+    here = in_blocks(tasks, **options)
     query = tasks.query[0]
     with on_dask(cluster, lambda: iter(query.split(64))) as spread:
-        there = solve("evidence", piled(tasks, spread=spread))
+        there = solve("evidence", piled(tasks, spread=spread), **options)
         best, probabilities, presence = there.top(2), there.probabilities, there.presence
     assert torch.equal(there.n_iter, here.n_iter)
     torch.testing.assert_close(probabilities, here.probabilities, rtol=0, atol=1e-5)

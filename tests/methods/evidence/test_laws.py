@@ -143,7 +143,7 @@ def test_what_must_not_matter_does_not(n_features, shots):
 
 @pytest.mark.parametrize(("n_features", "shots"), [(1, 1), (5, 5), (65, 2)])
 def test_the_same_holds_where_items_are_read_in_blocks(n_features, shots):
-    table = Table.of(n_features, shots, 0, n_items=40)
+    table = Table.of(n_features, shots, 0, n_items=32)
     labels = labels_of([table])[0]
     changes = {
         "blocks": Changed(table),
@@ -172,7 +172,7 @@ class OneLess(NamedTuple):
 
 @cache
 def one_item_less(n_features: int, shots: int) -> OneLess:
-    tables = [Table.of(n_features, shots, seed, n_items=200) for seed in range(20)]
+    tables = [Table.of(n_features, shots, seed, n_items=200) for seed in range(12)]
     without = [table._replace(items=table.items[1:], truth=table.truth[1:]) for table in tables]
     truth = np.stack([table.truth[1:] for table in tables])
     found = solve("evidence", tasks_of(tables))
@@ -237,7 +237,7 @@ def with_far_class(table: Table, shots: int) -> Table:
 @pytest.mark.parametrize("shots", [1, 3, 5])
 @pytest.mark.parametrize(("n_features", "n_classes", "apart"), [(5, 8, 2.0), (64, 20, 0.5), (200, 10, 0.4)])
 def test_a_class_that_is_far_away_costs_little(n_features, n_classes, apart, shots):
-    tables = [Table.of(n_features, shots, seed, n_classes=n_classes, apart=apart) for seed in range(12)]
+    tables = [Table.of(n_features, shots, seed, n_classes=n_classes, apart=apart) for seed in range(8)]
     truth = np.stack([table.truth for table in tables])
     without = (labels_of(tables) == truth).mean()
     with_far = (labels_of([with_far_class(table, shots) for table in tables]) == truth).mean()

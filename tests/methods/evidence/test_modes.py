@@ -116,15 +116,15 @@ def test_any_combination_gives_the_same_answers_in_blocks_and_in_memory(mode):
     ("scale", "unknown"), [("rcl2", True), *((scale, i % 2 == 1) for i, scale in enumerate(SCALES) if scale != "white")]
 )
 def test_names_alone_give_the_same_answers_in_blocks_and_in_memory(scale, unknown):
-    check(Mode(3, 0, True, unknown, unknown, False, False, scale, 7))
+    check(Mode(3, 0, True, unknown, unknown, False, False, scale, 12))
 
 
 @pytest.mark.parametrize("scale", SCALES)
 def test_names_and_examples_give_the_same_answers_in_blocks_and_in_memory(scale):
-    check(Mode(5, 3, True, True, True, False, False, scale, 7))  # without unknown queries: drawn above
+    check(Mode(5, 3, True, True, True, False, False, scale, 12))  # without unknown queries: drawn above
 
 
 @pytest.mark.parametrize("scale", ["rcl2", "range"])
 def test_everything_at_once_gives_the_same_answers_in_blocks_and_in_memory(scale):
-    check(Mode(1, 3, True, True, True, True, False, scale, 7))
-    check(Mode(1, 3, False, True, True, True, True, scale, 7))  # scores
+    check(Mode(1, 3, True, True, True, True, False, scale, 12))
+    check(Mode(1, 3, False, True, True, True, True, scale, 12))  # scores

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import cache
+
 import pytest
 import torch
 from problems import make_tasks, piled
@@ -160,12 +162,18 @@ def test_the_fewer_examples_a_class_has_the_less_the_rehearsal_counts():
     assert powers == sorted(powers, reverse=True)
 
 
+@cache
+def rehearsed_in_order(n_classes, n_of_class):
+    features, labels = support(n_classes=n_classes, n_of_class=n_of_class, spread=2.5)
+    return Evidence().fit(features, labels).infer(features[:1]).rehearsed_
+
+
 @pytest.mark.parametrize("n_of_class", [2, 4])
 @pytest.mark.parametrize("n_classes", [2, 12])
 @pytest.mark.parametrize("change", ["rows", "classes", "units"])
 def test_order_and_units_change_nothing(change, n_classes, n_of_class):
     features, labels = support(n_classes=n_classes, n_of_class=n_of_class, spread=2.5)
-    expected = Evidence().fit(features, labels).infer(features).rehearsed_
+    expected = rehearsed_in_order(n_classes, n_of_class)
     if change == "rows":
         order = torch.randperm(len(labels), generator=torch.Generator().manual_seed(1))
         features, labels = features[order], labels[order]
@@ -173,7 +181,7 @@ def test_order_and_units_change_nothing(change, n_classes, n_of_class):
         labels = n_classes - 1 - labels
     else:
         features = features * 1024
-    found = Evidence().fit(features, labels).infer(features).rehearsed_
+    found = Evidence().fit(features, labels).infer(features[:1]).rehearsed_
     assert found == pytest.approx(expected, abs=1e-3)
 
 

@@ -153,8 +153,8 @@ def test_the_memory_is_bounded(monkeypatch):
 def test_a_large_pile_is_labelled_alone_and_forgotten(monkeypatch):
     monkeypatch.setattr(streams, "MOST_ITEMS", 20)
     tasks = make_tasks(1, n_classes=6, n_query=30, shots=3, dtype=torch.float32)
-    found = solve("evidence", replace(piled(tasks, 8), earlier=()))
-    assert torch.equal(found.labels, solve("evidence", piled(tasks, 8)).labels)
+    found = solve("evidence", replace(piled(tasks, 15), earlier=()))
+    assert torch.equal(found.labels, solve("evidence", piled(tasks, 15)).labels)
     assert found.memory.query == ()
     few = replace(piled(tasks.with_rows(tasks.support, tasks.query[:, :10]), 8), earlier=())
     assert len(solve("evidence", few).memory.query) == 1

@@ -82,6 +82,7 @@ def test_a_dask_cluster_gives_the_same(cluster):
     torch.testing.assert_close(there, here.probabilities, rtol=0, atol=1e-5)
 
 
+@pytest.mark.usefixtures("quick_evidence")
 @pytest.mark.parametrize("method", ["evidence", "paddle", "simpleshot"])
 def test_the_command_spreads_items_over_a_cluster(cluster, tmp_path, method):
     from manyway.files.items import Items

@@ -126,7 +126,7 @@ def test_right_labels_that_are_confirmed_cost_at_most_three_points(seed, n_known
 
 
 def test_confirming_what_is_right_costs_no_batch_more_than_three_points():
-    posteriors, truth = draws(0, 40, 100, 30, 6)
+    posteriors, truth = draws(0, 20, 100, 30, 6)
     before = labels(posteriors)
     for n_known in (1, 20):
         known = torch.where(before == truth, truth, -1)
