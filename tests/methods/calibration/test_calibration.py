@@ -137,6 +137,13 @@ def test_what_all_prototypes_are_shortened_by_counts_half():
     assert (shrunk.unshrunk().reach == 1).all()
 
 
+def test_an_added_class_leaves_the_precision_that_prototypes_have_without_shrinking():
+    tasks = make_tasks(3, n_classes=12, n_features=8, shots=3)
+    plain = calibrate_distances(tasks, Constants())
+    more = plain.shrunk(Constants()).with_classes(plain.place(tasks.query[:, :1]))
+    torch.testing.assert_close(more.unshrunk().precision, plain.precision)
+
+
 def test_one_example_per_class_gives_the_precision_by_the_distances_between_classes():
     tasks = make_tasks(3, n_classes=7, shots=1)
     constants = Constants()

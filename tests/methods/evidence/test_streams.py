@@ -57,7 +57,8 @@ def test_a_batch_that_continues_a_run_tells_what_was_found_when_it_was_alone():
         alone, found = clf.infer(batch), clf.partial_infer(batch)
         assert np.array_equal(found.probabilities, alone.probabilities) == (number == 0)
         assert found.solution.told == alone.solution.told
-        assert found.shift_ == alone.shift_ and found.shift_.moved
+        assert found.shift_ == alone.shift_
+        assert found.shift_.moved
         assert found.rehearsed_ == alone.rehearsed_ is not None
         assert torch.equal(found.solution.moved_by, alone.solution.moved_by)
         assert torch.equal(found.solution.doubts.wrong, alone.solution.doubts.wrong)

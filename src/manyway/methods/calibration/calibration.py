@@ -242,7 +242,8 @@ class Calibration:
             offsets=offsets,
             squares=offsets.square().sum(-1) - self.scatter.unsqueeze(-1) / counts,
             counts=counts,
-            precision=self.precision * self.trust.amax(-1),
+            # Not the largest trust, which is 1 where classes were added (``with_classes``).
+            precision=self.precision * self.reach,
             trust=torch.ones_like(self.trust),
             reach=torch.ones_like(self.reach),
         )
