@@ -102,7 +102,7 @@ class Calibration:
     scatter: Tensor  # [t] S, the pooled within-class scatter
     precision: Tensor  # [t] τ
     shrinkage: Tensor  # [t] γ of the metric
-    # [t] standard deviation of ‖z − w‖² − S − S/n for members of the nearest class, by 1 + 1/n
+    # [t] standard deviation of ‖z − w‖² − S − S/n for members of their own class, by 1 + 1/n
     noise: Tensor
     losses: Tensor  # [t, n] the cross-entropy of left-out samples times their weights
     power: Tensor  # [t] what final probabilities are raised to
@@ -183,7 +183,8 @@ class Calibration:
         Let the class means be normal around their middle with the variance ρS. The best guess of a
         class mean is then r_k w_k with r_k = ρ/(ρ + 1/n_k), as if there were 1/ρ further samples in
         the middle. ρ is estimated by moments, E‖w_k‖² = (1 − 1/K) ρS + S e_k with
-        e_k = (1 − 2/K)/n_k + Σ_j 1/(n_j K²), in which classes have the weights (ρ + 1/n_k)⁻².
+        e_k = (1 − 2/K)/n_k + Σ_j 1/(n_j K²), in which classes have the weights
+        (ρ + 1/n_k)⁻² / (1 + ‖w_k‖²/(S (ρ + 1/n_k))): a far class counts less.
 
         Real class means are not normal, and r_k shortens them too much: left-out samples of
         embeddings, tables and simulated features have the smallest cross-entropy half-way between
@@ -627,7 +628,7 @@ def doubted(counts: Tensor, constants: Constants) -> Tensor:
 class _Spreads(NamedTuple):
     """How far samples lie apart."""
 
-    variance: Tensor  # [t] of all samples
+    variance: Tensor  # [t] of the samples of a class around the middle; the median of all classes
     scatter: Tensor  # [t] S, within classes
 
 

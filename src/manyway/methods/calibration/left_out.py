@@ -30,7 +30,8 @@ def left_out_samples(labels: Tensor, counts: Tensor) -> Tensor:
 
     All, or at most 512: evenly spaced ones of each class, as equally shared by the classes (with
     counts [t, k]) as their samples allow. There are as many for each task. Where equal shares leave
-    some of the 512 over, the first further samples make up the number.
+    some of the 512 over, the first further samples make up the number. With more than 512 classes
+    they are evenly spaced ones of all samples, whatever their classes.
     """
     if labels.stride(0) == 0 and len(labels) > 1:
         return left_out_samples(labels[:1], counts[:1]).expand(len(labels), -1)

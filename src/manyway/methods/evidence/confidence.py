@@ -1,12 +1,13 @@
 """Confidence: how sure to be of what search and groups say.
 
-The final probabilities are raised to one power per task, which changes no label. It comes from
-four places:
+The final probabilities are raised to one power per task, which changes no label. It is
+the product of what five places say:
 
 - the number of left-out examples that have taught what a distance means (``Calibration.power``);
 - examples that were held out, and labelled as a batch (``rehearse``);
 - how much farther queries are from their prototypes than left-out examples (``distance_ratio``),
   and, after a shift, how far apart groups are, relative to their prototypes (``shift.contrast``);
+- the doubt whether there is a shift, where one was looked for (``CalibratedBatch.shift_power``);
 - with one example per class, where no example can be left out, pairs of queries (``pair_powers``),
   and whether queries are nearer to examples than these to each other (``separation``).
 

@@ -200,7 +200,7 @@ def _below_diagonal(distances: Tensor) -> Tensor:
 
 
 def _scaled(rows: Tensor) -> Tensor:
-    """[n, d] rows relative to their mean, in units of their columns' scales; see ``distinct``.
+    """[n, d] rows relative to their mean, in units of their columns' scales; see ``_distinct_rows``.
 
     Constant columns are dropped, unless all are constant.
     """
