@@ -228,7 +228,10 @@ class Dense:
 
         They are fit and entropy, of what counts.
 
-        Σ_qk u_qk ℓ_qk   and   −Σ_q w_q Σ_k (u_qk/w_q) ln (u_qk/w_q),   w the weight of a query.
+        Σ_qk u_qk s ℓ_qk   and   −Σ_q w_q Σ_k (u_qk/w_q) ln (u_qk/w_q),   w the weight of a query.
+
+        s is the sharpness of the iterations (``Schedule.sharpness``), which all of them share; 1
+        without annealing.
         """
         fit = (self.u * self.log_likelihood).sum((1, 2))
         share = self.u / self.counted.clamp_min(torch.finfo(self.u.dtype).tiny)
