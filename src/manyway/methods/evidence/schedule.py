@@ -87,8 +87,9 @@ class Schedule(ScoreConstants, Counting, Constants):
     rehearsed_sd: float = 0.5
 
     # Two queries are near-copies where their squared distance is below this part of that of two
-    # samples of a class. Its root is 0.22: of a burst of pictures that differ by a few pixels,
-    # light and noise, the median is 0.17; of pictures of one class, 0 to 5 % have another so near.
+    # samples of a class, and in a search below the root of it, 0.22, where that distance is no guess
+    # (see `copies.copy_distance`): of a burst of pictures that differ by a few pixels, light and
+    # noise, the median is 0.17; of pictures of one class, 0 to 5 % have another so near.
     near_copy: float = 0.05
 
     # --- Unknown queries: see `judge`; values chosen on the validation halves of four sets ---
