@@ -96,7 +96,7 @@ class Calibration:
     metric: Metric | None  # None: plain distances
     offsets: Tensor  # [t, k, d] placed prototypes
     squares: Tensor  # [t, k] their squared lengths, minus the bias S/n_k
-    columns: Tensor  # [t] d, how many columns of the features are not constant
+    n_varying: Tensor  # [t] d, how many columns of the features are not constant
     counts: Tensor  # [t, k] n, how many samples a prototype is worth; see also ``shrunk``
     examples: Tensor  # [t, k] the samples that it was made of
     scatter: Tensor  # [t] S, the pooled within-class scatter
@@ -153,7 +153,7 @@ class Calibration:
         if self.metric is None:
             return None
         tiny = torch.finfo(self.scatter.dtype).tiny
-        part = (1 - self.shrinkage) * self.columns
+        part = (1 - self.shrinkage) * self.n_varying
         part = part / (self.freedom * self.scatter).clamp_min(tiny)
         return part / self.metric.stretch.square()
 
@@ -218,7 +218,7 @@ class Calibration:
         common = factors.amax(-1, keepdim=True).sqrt()
         factors = factors / common
         worth = self.counts / factors
-        share = self.columns / (self.columns + constants.few_columns**2)
+        share = self.n_varying / (self.n_varying + constants.few_columns**2)
         worth = 1 / torch.lerp(1 / worth.amax(-1, keepdim=True), 1 / worth, share.unsqueeze(-1))
         offsets = self.offsets * factors.unsqueeze(-1)
         return replace(
@@ -584,7 +584,7 @@ def _plain(
         metric=None,
         offsets=offsets.rows,
         squares=offsets.squares - scatter.unsqueeze(-1) / counts,
-        columns=_varying_columns(offsets.rows),
+        n_varying=_varying_columns(offsets.rows),
         counts=counts,
         examples=counts,
         scatter=scatter,
@@ -684,7 +684,7 @@ def _with_metric(
     """
     answers = left_out.classified(inner, near=plain.precision)
     contrasts = Contrasts.of(tasks, plain.middle + plain.offsets, plain.counts, weights)
-    columns = plain.columns
+    columns = plain.n_varying
     tiny = torch.finfo(tasks.dtype).tiny
     # 1/(f·v), which is finite also where a first step leaves no difference between samples.
     weight = columns / torch.maximum(plain.freedom * plain.scatter, columns * tiny)

@@ -346,7 +346,8 @@ class LeftOut:
     def _gain(self) -> Tensor:
         """[t] the precision for queries, relative to the most probable one.
 
-        Distances to prototypes of n samples are more precise than those to prototypes of n−1.
+        Distances to prototypes of n samples are more precise than those to prototypes of n−1: their
+        variance 1 + 1/n is smaller by the factor n²/(n² − 1). The gain is the mean of 1 and that.
         """
         squares = self.own_counts.square().clamp_min(2)
         gain = (2 * squares - 1) / (2 * squares - 2)

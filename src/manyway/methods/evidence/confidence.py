@@ -53,7 +53,7 @@ class Probabilities:
     answers: GroupAnswers
     power: Tensor  # [t, 1, 1]
     # [t] how well queries tell classes apart, relative to examples; None where it is not known
-    contrast: Tensor | None = None
+    how_apart: Tensor | None = None
 
     def __call__(self, part: Part) -> Tensor:
         """[t, b, k]; a row sums to 1 minus the probability that the query is unknown."""
@@ -104,7 +104,7 @@ def confidence(batch: CalibratedBatch, grouped: Grouped) -> Probabilities:
         power = power * of_shift.to(power)
     if batch.rehearsed is not None:
         power = power * batch.rehearsed.power.to(power)
-    return replace(plain, power=power.view(-1, 1, 1), contrast=how_apart)
+    return replace(plain, power=power.view(-1, 1, 1), how_apart=how_apart)
 
 
 def _contrast(groups: Groups, likelihood: Likelihood) -> Tensor:
@@ -118,6 +118,7 @@ def _contrast(groups: Groups, likelihood: Likelihood) -> Tensor:
         likelihood.coordinates(groups.sums),
         groups.members.masses.gather(1, groups.classes).to(offsets),
         expected.gather(1, columns),
+        # Offsets are shortened by the reach once more: distances to the others stay as steep.
         calibration.precision / calibration.reach,
     )
 

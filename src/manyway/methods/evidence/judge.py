@@ -284,7 +284,7 @@ class Scales:
         n_classes = calibration.offsets.shape[1]
         n_left_out = (calibration.examples - 1).clamp_min(0).sum(-1, keepdim=True)
         freedom = torch.where(n_left_out > 0, n_left_out, n_classes)
-        of_columns = scatter * (2 / calibration.columns).sqrt().unsqueeze(-1)
+        of_columns = scatter * (2 / calibration.n_varying).sqrt().unsqueeze(-1)
         noise = torch.maximum(calibration.noise.unsqueeze(-1), of_columns)
         noise = noise * (1 + schedule.doubtful_examples / (2 * freedom))
         of_unknown = (between.unsqueeze(-1) - 2 * errors * scatter).clamp_min(0)

@@ -360,7 +360,7 @@ def learn_batch(tasks: Tasks, open_set: bool = False) -> LearnedBatch:
     learned = replace(learned, rehearsed=_rehearse(tasks, parameters, learned))
     batch = calibrate(tasks, parameters, learned)
     batch = replace(batch, representation=representation_of(learned.scaling))
-    answer(batch)
+    answer(batch)  # leaves the assignments in ``batch.queries``
     shift = shift_of(tasks, batch)
     if shift is None:
         return learned
