@@ -104,7 +104,9 @@ class Calibration:
     shrinkage: Tensor  # [t] γ of the metric
     # [t] standard deviation of ‖z − w‖² − S − S/n for members of their own class, by 1 + 1/n
     noise: Tensor
-    losses: Tensor  # [t, n] the cross-entropy of left-out samples times their weights
+    # [t, n] the cross-entropy of left-out samples times their weights, of those that have chosen the
+    # metric where one was learned; no stage reads it
+    left_out_losses: Tensor
     power: Tensor  # [t] what final probabilities are raised to
     clumped: Tensor  # [t] κ of ``manyway.methods.evidence.judge``; 0 where it is not measured
     trust: Tensor  # [t, k] s, by which prototypes are shorter than the means of their samples
@@ -526,7 +528,6 @@ def in_both_metrics(
         tasks,
         rows=rows,
         left_out=replace(left_out, given=given),
-        constants=constants,
         metric=metric,
         weights=weights,
     )
@@ -538,7 +539,6 @@ def _by_leaving_out(
     *,
     rows: LeftOutRows,
     left_out: LeftOut,
-    constants: Constants,
     metric: bool,
     weights: Tensor | None,
 ) -> Calibrations:
@@ -557,7 +557,7 @@ def _by_leaving_out(
         plain,
         precision=answers.precision,
         noise=answers.noise,
-        losses=answers.losses,
+        left_out_losses=answers.losses,
     )
     if not metric:
         return Calibrations(plain=plain, best=plain)
@@ -567,7 +567,6 @@ def _by_leaving_out(
         rows=rows.some(every),
         inner=for_metric,
         left_out=left_out.some(every),
-        constants=constants,
         weights=weights,
     )
     return Calibrations(plain=plain, best=best)
@@ -591,7 +590,7 @@ def _plain(
         precision=usual,
         shrinkage=torch.ones_like(usual),
         noise=noise * scatter,
-        losses=torch.zeros_like(counts[:, :1]),
+        left_out_losses=torch.zeros_like(counts[:, :1]),
         power=torch.ones_like(usual),
         clumped=torch.zeros_like(usual),
         trust=torch.ones_like(counts),
@@ -674,7 +673,6 @@ def _with_metric(
     rows: LeftOutRows,
     inner: Inner,
     left_out: LeftOut,
-    constants: Constants,
     weights: Tensor | None,
 ) -> Calibration:
     """The calibration with the metric whose left-out answers have the smallest cross-entropy.
@@ -695,22 +693,25 @@ def _with_metric(
     crossed = metrics.crossed(plain.offsets)
     products = metrics.inner(rows, plain.offsets, crossed, inner)
     choice = _choose(metrics, products, left_out, answers, weight=weight, free=free)
-    gains = answers.losses - choice.best.losses
-    helps = gains.sum(-1) > 0
-    shrinkage = choice.shrinkage.where(helps, 1.0)
-    stretch = (answers.spread / choice.best.spread).where(helps, 1.0).sqrt()
-    metric = Metric(metrics.whitening(choice.root, shrinkage), stretch)
+    best = choice.best
+
+    def relative(to_best: Tensor) -> Tensor:
+        # Where no γ < 1 is better the best answers are the plain ones. Where all samples are copies
+        # the ratio is then 0/0.
+        return to_best.where(choice.shrinkage < 1, 1.0)
+
+    stretch = relative(answers.spread / best.spread).sqrt()
+    metric = Metric(metrics.whitening(choice.root, choice.shrinkage), stretch)
     offsets = metric(plain.offsets, crossed)
-    every = ceil(plain.losses.shape[1] / _MOST_FOR_METRIC)
     return replace(
         plain,
         metric=metric,
         offsets=offsets,
         squares=offsets.square().sum(-1) - plain.scatter.unsqueeze(-1) / plain.counts,
-        precision=plain.precision * (choice.best.precision / answers.precision).where(helps, 1.0),
-        shrinkage=shrinkage,
-        noise=plain.noise * (choice.best.noise / answers.noise).where(helps, 1.0),
-        losses=plain.losses[:, ::every] - gains.where(helps.unsqueeze(-1), 0.0),
+        precision=plain.precision * relative(best.precision / answers.precision),
+        shrinkage=choice.shrinkage,
+        noise=plain.noise * relative(best.noise / answers.noise),
+        left_out_losses=best.losses,
     )
 
 
