@@ -30,6 +30,7 @@ from torch import Tensor
 
 from manyway.methods.calibration.calibration import Calibration
 from manyway.methods.calibration.distances import distances_between
+from manyway.methods.calibration.metric import rows_of
 from manyway.methods.evidence.calibrate import CalibratedBatch
 from manyway.methods.evidence.group import GroupAnswers, Grouped, Groups
 from manyway.methods.evidence.likelihood import Likelihood, known_classes
@@ -111,13 +112,11 @@ def _contrast(groups: Groups, likelihood: Likelihood) -> Tensor:
     """[t] g of the groups; see ``shift``."""
     calibration = likelihood.calibration
     assert calibration is not None
-    offsets = calibration.offsets.expand(len(groups.classes), -1, -1)
-    columns = groups.classes.unsqueeze(-1).expand(-1, -1, offsets.shape[-1])
-    expected = offsets * calibration.reach.view(-1, 1, 1)
+    offsets = rows_of(calibration.offsets, groups.classes)
     return contrast(
         likelihood.coordinates(groups.sums),
         groups.members.masses.gather(1, groups.classes).to(offsets),
-        expected.gather(1, columns),
+        offsets * calibration.reach.view(-1, 1, 1),
         # Offsets are shortened by the reach once more: distances to the others stay as steep.
         calibration.precision / calibration.reach,
     )
