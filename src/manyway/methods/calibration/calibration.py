@@ -40,6 +40,7 @@ from manyway.methods.calibration.left_out import (
     MOST_SAMPLES,
     Answers,
     LeftOut,
+    can_leave_out,
     left_out_samples,
 )
 from manyway.methods.calibration.metric import (
@@ -414,7 +415,7 @@ def _calibrated_block(tasks: Tasks, constants: Constants, asked: _Asked) -> Cali
         in_both_metrics, constants=constants, precision=asked.precision, metric=asked.metric
     )
     both = calibrated(tasks, moments, samples)
-    can_judge = tasks.n_support > tasks.n_classes > 1
+    can_judge = can_leave_out(tasks) and tasks.n_classes > 1
     if not (asked.doubt_labels and asked.precision is None and can_judge):
         return both.best
     with _rounding(tasks.support_table):  # whether any label is in doubt
@@ -513,8 +514,7 @@ def in_both_metrics(
     if precision is not None:
         given = torch.full_like(usual, precision)
         plain = replace(plain, precision=given)
-    # With one sample per class none can be left out.
-    if tasks.n_support == tasks.n_classes or not (metric or given is None):
+    if not can_leave_out(tasks) or not (metric or given is None):
         return Calibrations(plain=plain, best=plain)
     labels = tasks.support_labels.gather(1, samples)
     left_out = LeftOut.of(labels, counts, spreads.scatter, usual, plain.weights.gather(1, samples))
@@ -659,7 +659,7 @@ def _usual_precision(
     # The error of a prototype adds 1/n to the scatter of a sample around it.
     errors = (2 * counts / (counts + 1)).mean(-1)
     usual = constants.one_shot_precision / spreads.variance * errors
-    if tasks.n_support == tasks.n_classes:
+    if not can_leave_out(tasks):
         return usual
     variances = column_variances(tasks.support, Offsets.of(prototypes).middle)
     precision = gaussian_precision(variances, tasks.n_support, spreads.scatter, counts)

@@ -14,6 +14,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from manyway.core import Tasks
 from manyway.core.kernels import fused
 from manyway.methods.calibration.metric import Inner, residuals_of
 
@@ -23,6 +24,14 @@ _REFIT_STEPS = 3  # from the precision for a similar metric
 _LEAST_NOISE = 1e-3  # the deviation of distances, as a part of S
 _LEAST_OTHERS = 0.1  # samples of a class without one of them: what is divided by it stays finite
 _LEAST_WEIGHT = 1e-9  # of all samples together: what is divided by it stays finite
+
+
+def can_leave_out(tasks: Tasks) -> bool:
+    """Whether a class has two samples, so that one can be left out, given that each class has one.
+
+    Known from the shape, without waiting for a GPU.
+    """
+    return tasks.n_support > tasks.n_classes
 
 
 def left_out_samples(labels: Tensor, counts: Tensor) -> Tensor:
