@@ -62,6 +62,16 @@ def test_tasks_that_share_their_labels_share_what_is_left_out():
     assert torch.equal(found, left_out_samples(labels, counts).expand(3, -1))
 
 
+def test_tasks_whose_labels_lie_side_by_side_in_memory_keep_their_own():
+    labels = torch.cat([labels_of(1000, 300)[0], labels_of(300, 1000)[0]])
+    counts = torch.tensor([[1000.0, 300.0], [300.0, 1000.0]]).double()
+    assert not torch.equal(*left_out_samples(labels, counts))
+    for one in (labels, labels.T.contiguous().T):
+        found = left_out_samples(one, counts)
+        for t in range(2):
+            assert torch.equal(found[t], left_out_samples(labels[t : t + 1], counts[t : t + 1])[0])
+
+
 def test_ranks_are_the_numbers_of_earlier_examples_of_the_class():
     labels = torch.tensor([[2, 0, 2, 2, 1, 0], [1, 1, 0, 2, 1, 0]])
     counts = torch.tensor([[2.0, 1.0, 3.0], [2.0, 3.0, 1.0]])
@@ -190,6 +200,15 @@ def test_the_noise_is_the_deviation_of_their_excess():
     excess = (own - 2.5) / (1 + 1 / 2)
     found = float(left_out.classified(inner).noise)
     assert found == pytest.approx(float(excess.std(unbiased=False)))
+
+
+@pytest.mark.parametrize("scatter", [2.5, 1e-4, 0.0])
+def test_the_noise_of_examples_that_are_equally_far_is_a_small_part_of_the_scatter(scatter):
+    _, left_out, _, _ = problem(shots=3)
+    alike = replace(left_out, scatter=torch.tensor([scatter]).double())
+    found = float(alike._noise(torch.full((1, 15), 7.0).double()))
+    assert found == pytest.approx(module._LEAST_NOISE * scatter)
+    assert found > 0
 
 
 def test_distances_can_be_stretched_to_a_scatter():
