@@ -5,13 +5,15 @@ Ordinary values, such as copies, must not break it.
 
 from __future__ import annotations
 
+from dataclasses import fields
+
 import pytest
 import torch
 from problems import make_tasks
 
 from manyway import Tasks, solve
 from manyway.methods.calibration import calibration as module
-from manyway.methods.calibration.calibration import calibrate_distances, gaussian_precision
+from manyway.methods.calibration.calibration import calibrate_and_place, calibrate_distances, gaussian_precision
 from manyway.methods.calibration.constants import Constants
 from manyway.methods.evidence.schedule import Parameters
 from manyway.methods.evidence.calibrate import learn
@@ -182,6 +184,21 @@ def test_the_map_that_places_rows_is_the_calibration_without_its_prototypes(metr
     torch.testing.assert_close(calibration.placing()(tasks.query), expected)
     factor = torch.tensor([0.5, 2.0, 3.0]).double()[: len(calibration.precision)]
     torch.testing.assert_close(calibration.placing(factor)(tasks.query), factor.view(-1, 1, 1) * expected)
+
+
+def test_blocks_of_tasks_are_calibrated_as_all_at_once(monkeypatch):
+    tasks = make_tasks(3, n_classes=4, shots=5)
+    tasks = tasks.with_rows(tasks.support * torch.tensor([10.0, 1, 1, 1, 1]), tasks.query)
+    whole = calibrate_distances(tasks, Constants())
+    assert (whole.shrinkage < 1).all()
+    monkeypatch.setattr(module, "_BLOCK_NUMBERS", {"cpu": 1})
+    found, placed = calibrate_distances(tasks, Constants()), calibrate_and_place(tasks, Constants())
+    assert placed.calibration.metric is None
+    for name in [one.name for one in fields(whole) if one.name != "metric"]:
+        torch.testing.assert_close(getattr(found, name), getattr(whole, name))
+        torch.testing.assert_close(getattr(placed.calibration, name), getattr(whole, name))
+    for rows in (found.place(tasks.query), placed.queries):
+        torch.testing.assert_close(rows, whole.place(tasks.query))
 
 
 def test_shrunk_prototypes_fit_the_moments_of_class_means(monkeypatch):

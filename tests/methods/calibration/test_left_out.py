@@ -11,7 +11,7 @@ from torch import Tensor
 
 from manyway import Tasks
 from manyway.methods.calibration import left_out as module
-from manyway.methods.calibration.left_out import MOST_SAMPLES, LeftOut, left_out_samples, ranks_of
+from manyway.methods.calibration.left_out import MOST_SAMPLES, LeftOut, _weighted_median, left_out_samples, ranks_of
 from manyway.methods.calibration.metric import Inner, rows_of
 
 # --- which examples are left out ------------------------------------------------------------------------------------
@@ -192,6 +192,18 @@ def test_the_spread_is_the_mean_of_unbiased_squares_and_at_most_twice_their_medi
     far = squares.clone()
     far[0] = 1e6
     assert float(left_out._spread(far[None])) == pytest.approx(2 * float(far.median()))
+
+
+def test_the_median_is_the_smallest_value_with_half_of_all_weights_up_to_it():
+    drawn = torch.Generator().manual_seed(0)
+    values, weights = (torch.rand(4, 9, generator=drawn).double() for _ in range(2))
+    values[1, [2, 5]] = torch.nan  # they do not count
+    expected = []
+    for row, own in zip(values, weights, strict=True):
+        known = ~row.isnan()
+        reached = [value for value in row[known] if own[known & (row <= value)].sum() >= own[known].sum() / 2]
+        expected.append(float(min(reached)))
+    assert _weighted_median(values, weights).tolist() == expected
 
 
 def test_the_noise_is_the_deviation_of_their_excess():

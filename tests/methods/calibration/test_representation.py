@@ -326,13 +326,16 @@ def test_far_rows_are_nearer_to_each_other_than_examples_as_much_as_is_said():
 # --- rows with gaps -------------------------------------------------------------------------------------------------
 
 
+def five_and_a_constant(n_rows: int, seed: int) -> Tensor:
+    return torch.cat([counts_like(n_rows, 5, seed=seed), torch.full((n_rows, 1), 3.0)], 1)
+
+
 def rows_with_gaps() -> tuple[Representation, Tensor]:
-    """A representation in which the last of six columns is constant, and rows [1, n, d]; the first has no gap."""
-    support = torch.cat([counts_like(24, 5), torch.full((24, 1), 3.0)], 1).double()
-    rows = torch.cat([counts_like(5, 5, seed=1), torch.full((5, 1), 3.0)], 1).double()
+    """A representation of rows with a constant column, and rows [1, n, d] of which the first has no gap."""
+    rows = five_and_a_constant(5, seed=1)
     for row, missing in enumerate([[], [0], [5], [1, 2, 3], [0, 1, 2, 3, 4]]):
         rows[row, missing] = torch.nan
-    return learned(support, torch.arange(24) // 4), rows[None]
+    return learned(five_and_a_constant(24, seed=0), torch.arange(24) // 4), rows[None]
 
 
 def factor_of(found: Representation, row: Tensor) -> float:
@@ -370,7 +373,7 @@ def test_cells_are_those_that_have_the_representation():
 
 def test_nearness_is_the_square_of_the_shortening_relative_to_that_of_examples():
     found, rows = rows_with_gaps()
-    support = torch.cat([counts_like(24, 5), torch.full((24, 1), 3.0)], 1).double()
+    support = five_and_a_constant(24, seed=0)
     of_examples = np.mean([factor_of(found, row) ** 2 for row in support])
     expected = [factor_of(found, row) ** 2 / of_examples for row in rows[0]]
     assert found.nearness(rows)[0].tolist() == pytest.approx(expected)

@@ -14,7 +14,7 @@ from manyway import Tasks, solve
 from manyway.methods.calibration.calibration import calibrate_distances
 from manyway.methods.calibration.left_out import ranks_of
 from manyway.methods.calibration import tuning
-from manyway.methods.calibration.tuning import _Regression, _Stop, _steepness, _without_themselves, tuned
+from manyway.methods.calibration.tuning import _Regression, _Samples, _Stop, _steepness, _without_themselves, tuned
 from manyway.methods.evidence.schedule import Schedule
 from manyway.methods.evidence.solver import prepare_evidence
 
@@ -237,3 +237,30 @@ def test_steps_are_those_of_nesterov_and_a_quarter_as_long_where_they_went_too_f
         faster = (1 + (1 + 4 * momentum**2) ** 0.5) / 2
         here, before, momentum = after + (momentum - 1) / faster * (after - before), after, faster
     assert (restarts > 0) == (times >= 1)
+
+
+def test_the_number_of_steps_has_the_highest_gain_of_two_fifths_that_are_held_out():
+    """The means, the −S/n and the objective are those of the others."""
+    tasks, _ = skewed(n_tasks=1, shots=12)
+    kept = torch.arange(tasks.n_support) > 2  # classes of 9 and 12
+    tasks = Tasks.from_arrays(tasks.support[:, kept], tasks.support_labels[:, kept], tasks.query)
+    regression, labels = regression_of(tasks), tasks.support_labels[0]
+    whole, placed = regression.all_samples, regression.placed[0]
+    scatter = calibrate_distances(tasks, Schedule(), metric=False).scatter
+    fifths = torch.tensor([int((labels[:i] == label).sum()) % 5 for i, label in enumerate(labels)])
+    gains = torch.zeros(tuning._MOST_STEPS).double()
+    for held_out in (fifths == 0, fifths == 1):
+        rest = [(labels == k) & ~held_out for k in range(2)]
+        means, counts = torch.stack([placed[one].mean(0) for one in rest]), torch.stack([one.sum() for one in rest])
+        weights = whole.weights * ~held_out
+        given = _Samples(means=means[None], counts=counts[None].double(), weights=weights, parts=whole.parts)
+        logs = []
+        for prototypes in regression.path(given, len(gains)):
+            distances = (placed[held_out].unsqueeze(1) - prototypes[0]).square().sum(-1) - scatter / counts
+            p = (-0.5 * float(regression.tau) * distances).softmax(-1)
+            own = p[torch.arange(len(p)), labels[held_out]]
+            logs.append((own.log() * whole.weights[0, held_out]).sum())
+        gains += torch.stack(logs[1:]) - logs[0]
+    found = regression.best_stop()
+    assert found.gain.tolist() == pytest.approx([float(gains.max())])
+    assert found.n_steps.tolist() == [int(gains.argmax()) + 1]
