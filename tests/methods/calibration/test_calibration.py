@@ -5,12 +5,15 @@ Ordinary values, such as copies, must not break it.
 
 from __future__ import annotations
 
+from dataclasses import fields
+
 import pytest
 import torch
 from problems import make_tasks
 
 from manyway import Tasks, solve
-from manyway.methods.calibration.calibration import calibrate_distances, gaussian_precision
+from manyway.methods.calibration import calibration as module
+from manyway.methods.calibration.calibration import calibrate_and_place, calibrate_distances, gaussian_precision
 from manyway.methods.calibration.constants import Constants
 from manyway.methods.evidence.schedule import Parameters
 from manyway.methods.evidence.calibrate import learn
@@ -160,3 +163,132 @@ def test_the_usual_precision_is_at_most_that_of_as_many_normal_columns():
     plain = calibrate_distances(tasks, constants, metric=False)
     limit = gaussian_precision(centred.square().mean(1), centred.shape[1], plain.scatter, plain.counts)
     assert (plain.precision < 20 * limit).all()
+
+
+# --- formulas, beside plain computations ----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("metric", [True, False])
+def test_a_linear_map_gives_the_log_likelihood_but_for_a_number_per_item(metric):
+    tasks = make_tasks(2, n_classes=6, shots=3)
+    calibration = calibrate_distances(tasks, Constants(), metric=metric)
+    placed = calibration.place(tasks.query)
+    weights, biases = calibration.linear()
+    rest = calibration.log_likelihood(placed) - (placed @ weights + biases.unsqueeze(1))
+    torch.testing.assert_close(rest, rest[..., :1].expand_as(rest))
+    prototypes, tau = calibration.offsets[1], float(calibration.precision[1])
+    biased = calibration.scatter[1] / calibration.counts[1]
+    for z, found in zip(placed[1], calibration.log_likelihood(placed)[1], strict=True):
+        torch.testing.assert_close(found, -0.5 * tau * ((z - prototypes).square().sum(-1) - biased))
+
+
+@pytest.mark.parametrize("shared", [True, False])
+@pytest.mark.parametrize("metric", [True, False])
+def test_the_map_that_places_rows_is_the_calibration_without_its_prototypes(metric, shared):
+    tasks = make_tasks(3, n_classes=6, shots=3)
+    calibration = calibrate_distances(tasks[:1] if shared else tasks, Constants(), metric=metric)
+    expected = calibration.place(tasks.query)
+    torch.testing.assert_close(calibration.placing()(tasks.query), expected)
+    factor = torch.tensor([0.5, 2.0, 3.0]).double()[: len(calibration.precision)]
+    torch.testing.assert_close(calibration.placing(factor)(tasks.query), factor.view(-1, 1, 1) * expected)
+
+
+def test_blocks_of_tasks_are_calibrated_as_all_at_once(monkeypatch):
+    tasks = make_tasks(3, n_classes=4, shots=5)
+    tasks = tasks.with_rows(tasks.support * torch.tensor([10.0, 1, 1, 1, 1]), tasks.query)
+    whole = calibrate_distances(tasks, Constants())
+    assert (whole.shrinkage < 1).all()
+    monkeypatch.setattr(module, "_BLOCK_NUMBERS", {"cpu": 1})
+    found, placed = calibrate_distances(tasks, Constants()), calibrate_and_place(tasks, Constants())
+    assert placed.calibration.metric is None
+    for name in [one.name for one in fields(whole) if one.name != "metric"]:
+        torch.testing.assert_close(getattr(found, name), getattr(whole, name))
+        torch.testing.assert_close(getattr(placed.calibration, name), getattr(whole, name))
+    for rows in (found.place(tasks.query), placed.queries):
+        torch.testing.assert_close(rows, whole.place(tasks.query))
+
+
+def test_shrunk_prototypes_fit_the_moments_of_class_means(monkeypatch):
+    """E‖w_k‖² = (1 − 1/K) ρS + S e_k, where ρ is what all factors r = ρ/(ρ + 1/n) have in common."""
+    monkeypatch.setattr(module, "_MOMENT_STEPS", 200)  # until nothing changes
+    tasks = make_tasks(1, n_classes=12, n_features=8, shots=None)
+    plain = calibrate_distances(tasks, Constants())
+    shrunk = plain.shrunk(Constants())
+    counts, scatter = plain.counts[0].tolist(), float(plain.scatter)
+    expected = (shrunk.trust * shrunk.reach)[0].tolist()
+    ratio = expected[0] / (1 - expected[0]) / counts[0]
+    total = weights = 0.0
+    for n, offset in zip(counts, plain.offsets[0], strict=True):
+        length = float(offset @ offset) / scatter
+        error = (1 - 2 / 12) / n + sum(1 / other for other in counts) / 12**2
+        weight = (ratio + 1 / n) ** -2 / (1 + length / (ratio + 1 / n))  # a far class says no more than others
+        total += weight * (length - error)
+        weights += weight
+    assert ratio * (1 - 1 / 12) == pytest.approx(total / weights)
+
+
+@pytest.mark.parametrize("few_columns", [0.0, 3.0, 1e6])
+def test_a_shrunk_prototype_counts_as_the_samples_of_its_error_as_far_as_features_are_many(few_columns):
+    tasks = make_tasks(2, n_classes=7, n_features=8, shots=None)
+    plain = calibrate_distances(tasks, Constants())
+    shrunk = plain.shrunk(Constants(few_columns=few_columns))
+    for t in range(2):
+        errors = [float(s / n) for s, n in zip(shrunk.trust[t], plain.counts[t], strict=True)]
+        share = 8 / (8 + few_columns**2)
+        counts = [1 / (min(errors) + share * (error - min(errors))) for error in errors]
+        assert shrunk.counts[t].tolist() == pytest.approx(counts)
+        squares = shrunk.offsets[t].square().sum(-1) - plain.scatter[t] / torch.tensor(counts)
+        torch.testing.assert_close(shrunk.squares[t], squares)
+        torch.testing.assert_close(shrunk.offsets[t], shrunk.trust[t].unsqueeze(-1) * plain.offsets[t])
+
+
+def test_unshrunk_prototypes_are_the_means_of_their_samples_again():
+    tasks = make_tasks(3, n_classes=7, n_features=8, shots=None, spread=0.7)
+    plain = calibrate_distances(tasks, Constants())
+    shrunk = plain.shrunk(Constants())
+    assert (shrunk.trust < 0.9).any()
+    found = shrunk.unshrunk()
+    for name in ("offsets", "precision", "trust", "reach"):
+        torch.testing.assert_close(getattr(found, name), getattr(plain, name))
+    counts = torch.minimum(shrunk.counts, plain.examples)
+    torch.testing.assert_close(found.counts, counts)
+    torch.testing.assert_close(found.squares, plain.offsets.square().sum(-1) - plain.scatter.unsqueeze(-1) / counts)
+    assert torch.equal(plain.unshrunk().squares, plain.squares)
+
+
+def test_one_class_is_not_shrunk():
+    plain = calibrate_distances(make_tasks(1, n_classes=1, shots=4), Constants())
+    assert plain.shrunk(Constants()) is plain
+
+
+def test_the_precision_of_normal_features_is_that_of_as_many_as_matter():
+    variances = torch.tensor([[4.0, 1.0, 0.25], [1.0, 1.0, 1.0]]).double()
+    counts, scatter = torch.tensor([[1.0, 4.0], [2.0, 3.0]]).double(), torch.tensor([5.0, 3.0]).double()
+    expected = []
+    for of_task, s, numbers in zip(variances.tolist(), scatter.tolist(), counts.tolist(), strict=True):
+        number = sum(of_task) ** 2 / sum(v * v for v in of_task)
+        freedom = number * (sum(numbers) - len(numbers))
+        number *= 1 - 2 / max(freedom, 4)  # the mean of 1/χ² with few degrees of freedom
+        expected.append(number / s * sum(n / (n + 1) for n in numbers) / len(numbers))
+    assert gaussian_precision(variances, 5, scatter, counts).tolist() == pytest.approx(expected)
+
+
+def test_the_noise_in_a_metric_is_the_deviation_of_left_out_samples_in_it():
+    """Each is left out of the mean of its class and of A = γ + (1 − γ) Σ rr'·d/(f S)."""
+    tasks = make_tasks(1, n_classes=3, shots=6, spread=1.5)
+    tasks = tasks.with_rows(tasks.support * torch.tensor([10.0, 1, 1, 1, 1]), tasks.query)
+    found = calibrate_distances(tasks, Constants())
+    gamma, scatter = float(found.shrinkage), float(found.scatter)
+    assert gamma < 1
+    support, labels = tasks.support[0], tasks.support_labels[0]
+    excess = []
+    for i, x in enumerate(support):
+        others = torch.arange(18) != i
+        residuals = torch.cat([
+            support[others & (labels == k)] - support[others & (labels == k)].mean(0) for k in range(3)
+        ])
+        metric = gamma * torch.eye(5) + (1 - gamma) * 5 / (15 * scatter) * residuals.T @ residuals
+        apart = x - support[others & (labels == labels[i])].mean(0)
+        square = float(found.metric.stretch) ** 2 * float(apart @ torch.linalg.solve(metric, apart))
+        excess.append((square - scatter / 5 - scatter) / (1 + 1 / 5))
+    assert float(found.noise) == pytest.approx(float(torch.tensor(excess).std(unbiased=False)))

@@ -11,7 +11,14 @@ from torch import Tensor
 
 from manyway import Tasks
 from manyway.methods.calibration import left_out as module
-from manyway.methods.calibration.left_out import MOST_SAMPLES, LeftOut, can_leave_out, left_out_samples, ranks_of
+from manyway.methods.calibration.left_out import (
+    MOST_SAMPLES,
+    LeftOut,
+    _weighted_median,
+    can_leave_out,
+    left_out_samples,
+    ranks_of,
+)
 from manyway.methods.calibration.metric import Inner, rows_of
 
 # --- which examples are left out ------------------------------------------------------------------------------------
@@ -65,6 +72,16 @@ def test_tasks_that_share_their_labels_share_what_is_left_out():
     labels, counts = labels_of(1000, 300)
     found = left_out_samples(labels.expand(3, -1), counts.expand(3, -1))
     assert torch.equal(found, left_out_samples(labels, counts).expand(3, -1))
+
+
+def test_tasks_whose_labels_lie_side_by_side_in_memory_keep_their_own():
+    labels = torch.cat([labels_of(1000, 300)[0], labels_of(300, 1000)[0]])
+    counts = torch.tensor([[1000.0, 300.0], [300.0, 1000.0]]).double()
+    assert not torch.equal(*left_out_samples(labels, counts))
+    for one in (labels, labels.T.contiguous().T):
+        found = left_out_samples(one, counts)
+        for t in range(2):
+            assert torch.equal(found[t], left_out_samples(labels[t : t + 1], counts[t : t + 1])[0])
 
 
 def test_ranks_are_the_numbers_of_earlier_examples_of_the_class():
@@ -189,12 +206,33 @@ def test_the_spread_is_the_mean_of_unbiased_squares_and_at_most_twice_their_medi
     assert float(left_out._spread(far[None])) == pytest.approx(2 * float(far.median()))
 
 
+def test_the_median_is_the_smallest_value_with_half_of_all_weights_up_to_it():
+    drawn = torch.Generator().manual_seed(0)
+    values, weights = (torch.rand(4, 9, generator=drawn).double() for _ in range(2))
+    values[1, [2, 5]] = torch.nan  # they do not count
+    expected = []
+    for row, own in zip(values, weights, strict=True):
+        known = ~row.isnan()
+        reached = [value for value in row[known] if own[known & (row <= value)].sum() >= own[known].sum() / 2]
+        expected.append(float(min(reached)))
+    assert _weighted_median(values, weights).tolist() == expected
+
+
 def test_the_noise_is_the_deviation_of_their_excess():
     tasks, left_out, inner, _ = problem(shots=3)
     own = naive_distances(tasks, 2.5)[torch.arange(15), tasks.support_labels[0]]
     excess = (own - 2.5) / (1 + 1 / 2)
     found = float(left_out.classified(inner).noise)
     assert found == pytest.approx(float(excess.std(unbiased=False)))
+
+
+@pytest.mark.parametrize("scatter", [2.5, 1e-4, 0.0])
+def test_the_noise_of_examples_that_are_equally_far_is_a_small_part_of_the_scatter(scatter):
+    _, left_out, _, _ = problem(shots=3)
+    alike = replace(left_out, scatter=torch.tensor([scatter]).double())
+    found = float(alike._noise(torch.full((1, 15), 7.0).double()))
+    assert found == pytest.approx(module._LEAST_NOISE * scatter)
+    assert found > 0
 
 
 def test_distances_can_be_stretched_to_a_scatter():

@@ -8,11 +8,21 @@ import numpy as np
 import pytest
 import torch
 from problems import make_tasks
+from scipy.special import logsumexp, polygamma
 from torch import Tensor
 
 from manyway import Tasks, solve
 from manyway.methods.calibration.constants import Constants
-from manyway.methods.calibration.representation import _variance, Representation, learn_representation
+from manyway.methods.calibration.representation import (
+    _LOG_PRECISIONS,
+    _Classes,
+    _effective_columns,
+    _held_out_loss,
+    _scales,
+    _variance,
+    Representation,
+    learn_representation,
+)
 
 FEW_COLUMNS = Constants().few_columns
 
@@ -311,3 +321,155 @@ def test_far_rows_are_nearer_to_each_other_than_examples_as_much_as_is_said():
     said = representation.shortened_by(far).mean() / representation.shortened_by(support[None]).mean()
     assert float(said) < 0.1
     assert float(squared_step(far) / squared_step(support[None])) == pytest.approx(float(said), rel=0.1)
+
+
+# --- rows with gaps -------------------------------------------------------------------------------------------------
+
+
+def five_and_a_constant(n_rows: int, seed: int) -> Tensor:
+    return torch.cat([counts_like(n_rows, 5, seed=seed), torch.full((n_rows, 1), 3.0)], 1)
+
+
+def rows_with_gaps() -> tuple[Representation, Tensor]:
+    """A representation of rows with a constant column, and rows [1, n, d] of which the first has no gap."""
+    rows = five_and_a_constant(5, seed=1)
+    for row, missing in enumerate([[], [0], [5], [1, 2, 3], [0, 1, 2, 3, 4]]):
+        rows[row, missing] = torch.nan
+    return learned(five_and_a_constant(24, seed=0), torch.arange(24) // 4), rows[None]
+
+
+def factor_of(found: Representation, row: Tensor) -> float:
+    """(‖v‖² / N)^(−h/2) of a row [d]; of missing cells of columns that vary see ``with_gaps``."""
+    given, missing = [], 0
+    for x, a, m, weight in zip(row, found.lowest[0, 0], found.middle[0, 0], found.weights[0, 0], strict=True):
+        if weight > 0 and x.isnan():
+            missing += 1
+        elif weight > 0:
+            y = float((x - a).sign() * (x - a).abs() ** float(found.power))
+            given.append(((y - float(m)) * float(weight)) ** 2)
+    squares = sum(given) + missing * (sum(given) + 1) / (len(given) + 1)
+    return (squares / float(found.effective_columns)) ** (-0.5 * float(found.shortening))
+
+
+def test_a_row_with_gaps_is_shortened_as_if_missing_cells_were_like_the_others():
+    found, rows = rows_with_gaps()
+    z = found.with_gaps(rows)[0]
+    assert (z[rows[0].isnan()] == 0).all()
+    for row, represented in zip(rows[0], z, strict=True):
+        v = (found.curved(row.nan_to_num(0.0).view(1, 1, -1)) - found.middle) * found.weights
+        expected = (v[0, 0] * factor_of(found, row)).where(~row.isnan(), 0.0)
+        torch.testing.assert_close(represented, expected)
+    torch.testing.assert_close(z[0], found(rows[:, :1])[0, 0])
+
+
+def test_cells_are_those_that_have_the_representation():
+    found, rows = rows_with_gaps()
+    cells = found.cells(rows, found.with_gaps(rows))
+    given = ~rows.isnan()
+    torch.testing.assert_close(cells[given], rows[given])
+    middle = (found.lowest + found.middle.pow(1 / found.power)).expand_as(rows)
+    torch.testing.assert_close(cells[~given], middle[~given])  # what is missing has the representation 0
+
+
+def test_what_rows_are_shortened_by_is_the_square_of_the_shortening_relative_to_that_of_examples():
+    found, rows = rows_with_gaps()
+    support = five_and_a_constant(24, seed=0)
+    of_examples = np.mean([factor_of(found, row) ** 2 for row in support])
+    expected = [factor_of(found, row) ** 2 / of_examples for row in rows[0]]
+    assert found.shortened_by(rows)[0].tolist() == pytest.approx(expected)
+    assert found.shortened_by(rows[:, :1])[0].tolist() == pytest.approx(expected[:1])
+    assert float(found.shortened_by(support[None]).mean()) == pytest.approx(1)
+
+
+# --- its parts, beside plain sums -----------------------------------------------------------------------------------
+
+
+def classes_of(rows: Tensor, labels: Tensor, n_classes: int) -> _Classes:
+    return _Classes.of(rows[None], labels[None], n_classes, every=1)
+
+
+def test_degrees_of_freedom_within_classes_are_examples_less_occupied_classes():
+    rows, labels = normal(9, 2), torch.tensor([0, 0, 0, 0, 1, 1, 1, 3, 3])
+    classes = classes_of(rows, labels, 4)
+    assert classes.freedom.tolist() == pytest.approx([9 - 3])
+    held_out = torch.tensor([1, 0, 1, 0, 1, 0, 0, 1, 1]).double()
+    assert classes.without(rows[None], held_out[None]).freedom.tolist() == pytest.approx([4 - 2])
+    some = _Classes.of(rows[None], labels[None], 4, every=2)  # five of the nine, around means of all
+    assert some.freedom.tolist() == pytest.approx([5 * (9 - 3) / 9])
+
+
+def test_held_out_examples_are_classified_by_the_means_of_the_others():
+    rows = normal(9, 3)
+    labels, held_out = torch.tensor([[0, 0, 0, 1, 1, 1, 1, 2, 3], [0, 1, 0, 1, 0, 1, 0, 0, 1]])
+    rest = classes_of(rows, labels, 4).without(rows[None], held_out[None].double())
+    means = {k: rows[(labels == k) & (held_out == 0)].mean(0) for k in (0, 1, 2)}  # nothing is left of class 3
+    usable = [i for i in range(9) if held_out[i] and int(labels[i]) in means]
+    apart = {i: [float((rows[i] - mean).square().sum()) for mean in means.values()] for i in usable}
+    own = {i: apart[i][int(labels[i])] for i in usable}
+    losses = []
+    for factor in np.exp(np.linspace(*_LOG_PRECISIONS)):
+        tau = factor / np.mean(list(own.values()))
+        losses.append(sum(0.5 * tau * own[i] + logsumexp(-0.5 * tau * np.array(apart[i])) for i in usable))
+    assert np.argmin(losses) not in (0, len(losses) - 1)
+    assert _held_out_loss(rows[None], rest).tolist() == pytest.approx([min(losses)])
+
+
+def test_scales_follow_from_the_variances_of_columns_as_far_as_these_differ_by_more_than_chance():
+    """The formula of the module, one column after the other; the first has a long tail, the last is constant."""
+    labels = torch.arange(4).repeat_interleave(torch.tensor([3, 6, 8, 13]))
+    rows = normal(30, 8) * torch.logspace(-1, 1, 8) + normal(4, 8, seed=1)[labels]
+    rows[4, 0] += 30
+    rows[:, 7] = 5.0
+    middle, of_class = rows.mean(0), torch.tensor([1.0, 0.5, 0.9, 0.2]).double()
+    classes = classes_of(rows, labels, 4)
+    inside = (rows - classes.means[0, labels]).square().sum(0)
+    inside[1] /= 20  # in which classes differ more than in others
+    found = _scales(rows[None], 7 * inside.view(1, 1, -1), middle.view(1, 1, -1), of_class[None], classes)
+
+    weights = np.array([of_class[k] / classes.counts[0, k] for k in labels])
+    shares = weights / weights.sum()
+    centred = (rows - middle).numpy()[:, :7]
+    variances, fourths = shares @ centred**2, shares @ centred**4
+    logs, ratios = np.log(variances), np.log(7 * inside.numpy()[:7] / variances)
+    kurtosis = fourths / variances**2
+    chance = polygamma(1, (1 / np.sum(shares**2) - 1) / 2) * np.maximum(1, (kurtosis - 1) / 2)
+    real = max(0, logs.var(ddof=1) - chance.mean())
+    trusted = max(0, 1 - polygamma(1, (30 - 4) / 2) / ratios.var(ddof=1))
+    assert real > 0
+    assert 0 < trusted < 1
+    assert (kurtosis[0] - 1) / 2 > 2
+    own = real / (real + chance) * (logs - logs.mean()) + trusted * (ratios - ratios.mean())
+
+    assert found.varies.flatten().tolist() == 7 * [True] + [False]
+    assert found.own.flatten()[:7].tolist() == pytest.approx(own.tolist())
+    assert found.mean_log.item() == pytest.approx(logs.mean())
+    assert found.spread.item() == pytest.approx(logs.var(ddof=1))
+    for part in (0.0, 0.3, 1.0):
+        expected = np.exp(-0.5 * (logs.mean() + part * own)).tolist()
+        assert found.weights(part).flatten().tolist() == pytest.approx([*expected, 0.0])
+
+
+def test_one_column_that_varies_has_its_own_scale_whatever_is_believed():
+    rows = torch.cat([normal(12, 1), torch.full((12, 2), 4.0)], 1).double()
+    classes = classes_of(rows, torch.arange(12) // 3, 4)
+    middle, ones = rows.mean(0).view(1, 1, -1), torch.ones(1, 4).double()
+    inside = (rows - classes.means[0, torch.arange(12) // 3]).square().sum(0).view(1, 1, -1)
+    found = _scales(rows[None], inside, middle, ones, classes).weights(1.0).flatten()
+    assert found.tolist() == pytest.approx([1 / float(rows[:, 0].std(unbiased=False)), 0.0, 0.0])
+
+
+def test_effective_columns_follow_from_the_products_of_all_pairs():
+    rows = normal(20, 6) * torch.logspace(-0.5, 0.5, 6)
+    rows[3] *= 50  # it counts no longer than half of the rows are
+    typical = np.median(rows.norm(dim=1))
+    vectors = [row * min(1, typical / row.norm()) for row in rows]
+    pairs = [float(a @ b) ** 2 for i, a in enumerate(vectors) for j, b in enumerate(vectors) if i != j]
+    square = np.mean([float(a @ a) for a in vectors])
+    expected = square**2 / (np.mean(pairs) - square**2 / 19**2)
+    assert 1 < expected < 6
+    found = [float(_effective_columns(rows[None], torch.tensor([most]))) for most in (6, 2, 0)]
+    assert found == pytest.approx([expected, 2, 1])  # at most the number of columns that vary, at least one
+
+
+def test_of_one_row_all_columns_that_vary_count():
+    assert float(_effective_columns(normal(1, 1, 6), torch.tensor([5]))) == 5

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import pytest
 import torch
 
+from manyway.methods.calibration import temperature_scaling as module
 from manyway.methods.calibration.temperature_scaling import balanced_weights, fit_scaling, rescale, scaled
 
 
@@ -65,3 +67,23 @@ def test_without_samples_logits_stay_as_they_are():
     logits, labels = overconfident(1.0)
     found = scaled(logits, logits, labels, torch.zeros(1, 600).double())
     torch.testing.assert_close(found.softmax(-1), logits.softmax(-1))
+
+
+@pytest.mark.parametrize("sign", [1.0, -1.0])
+def test_no_step_changes_a_bias_or_the_scale_by_more_than_one(sign, monkeypatch):
+    """Of many labels that nobody expected the whole step is several times as long, and goes too far."""
+    labels = torch.zeros(1, 200, dtype=torch.long)
+    if sign < 0:
+        labels = labels + 1 + torch.arange(200) % 9  # every class but the first
+    logits = torch.zeros(1, 200, 10).double()
+    logits[..., 0] = -4 * sign
+    last = torch.tensor([[0.0] * 10 + [1.0]]).double()
+    steps = []
+    for number in (1, 2, 3):
+        monkeypatch.setattr(module, "_NEWTON_STEPS", number)
+        found = fit_scaling(logits, labels, torch.ones(1, 200).double())
+        steps.append(found - last)
+        last = found
+    longest = torch.cat(steps).abs().max()
+    assert longest == 1
+    assert sign * steps[0][0, 0] == 1

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from dataclasses import replace
+
 import pytest
 import torch
 from problems import make_tasks
+from torch import Tensor
 
 from manyway import Tasks, solve
 from manyway.methods.calibration.calibration import calibrate_distances
 from manyway.methods.calibration.left_out import ranks_of
 from manyway.methods.calibration import tuning
-from manyway.methods.calibration.tuning import _Regression, _Stop, _steepness, _without_themselves, tuned
+from manyway.methods.calibration.tuning import _Regression, _Samples, _Stop, _steepness, _without_themselves, tuned
 from manyway.methods.evidence.schedule import Schedule
 from manyway.methods.evidence.solver import prepare_evidence
 
@@ -122,9 +126,14 @@ def test_steepness_and_ranks():
     weights = torch.rand(1, 30, 1, generator=generator, dtype=torch.float64)
     p = torch.randn(1, 30, 3, generator=generator, dtype=torch.float64).softmax(-1)
     member = torch.eye(3, dtype=torch.float64)[torch.arange(30) % 3].unsqueeze(0)
-    samples = zip(rows[0], p[0], weights[0], strict=True)
-    expected = torch.linalg.eigvalsh(sum(torch.kron(a.diag() - a.outer(a), z.outer(z)) * w for z, a, w in samples))[-1]
-    assert 0.75 * expected < _steepness(rows, p, member, weights) <= expected * (1 + 1e-9)
+    samples = list(zip(rows[0], p[0], member[0], weights[0], strict=True))
+    hessian = sum(torch.kron(a.diag() - a.outer(a), z.outer(z)) * w for z, a, _, w in samples)
+    found = float(_steepness(rows, p, member, weights))
+    assert 0.75 * torch.linalg.eigvalsh(hessian)[-1] < found <= torch.linalg.eigvalsh(hessian)[-1] * (1 + 1e-9)
+    direction = sum(torch.kron(a - of_class, z) * w for z, a, of_class, w in samples)  # the gradient
+    for _ in range(tuning._POWER_STEPS):
+        direction = hessian @ (direction / direction.norm())
+    assert found == pytest.approx(float(direction.norm()))
     labels = torch.tensor([[1, 0, 1, 1, 0]])
     assert ranks_of(labels, torch.tensor([[2.0, 3.0]])).tolist() == [[0, 0, 1, 2, 1]]
 
@@ -187,3 +196,71 @@ def test_prototypes_are_those_after_the_number_of_steps_that_left_out_samples_ch
     found = tuned(calibration, calibration.offsets, tasks, always=True)
     for t, n_steps in enumerate(chosen.n_steps.tolist()):
         torch.testing.assert_close(found.offsets[t], path[n_steps][t])
+
+
+def objective(tasks: Tasks, regression: _Regression) -> Callable[[Tensor], Tensor]:
+    """The weighted cross-entropy of one task, for prototypes [k, d], of which each has −S/n, with a total weight of K.
+
+    Without itself, a sample is n/(n − 1) times as far from the mean of its class.
+    """
+    labels, means = tasks.support_labels[0], regression.all_samples.means[0]
+    counts = torch.bincount(labels).double()[labels]
+    residuals = regression.placed[0] - means[labels]
+    rows = means[labels] + residuals * (counts / (counts - 1)).unsqueeze(-1)
+    weights = counts.rsqrt() * tasks.n_classes / counts.rsqrt().sum()
+
+    def loss(prototypes: Tensor) -> Tensor:
+        distances = (rows.unsqueeze(1) - prototypes).square().sum(-1) + regression.biases[0]
+        logs = (-0.5 * float(regression.tau) * distances).log_softmax(-1)
+        return -(logs.gather(1, labels.unsqueeze(-1)).squeeze(-1) * weights).sum()
+
+    return loss
+
+
+@pytest.mark.parametrize("times", [0.1, 1, 20])
+def test_steps_are_those_of_nesterov_and_a_quarter_as_long_where_they_went_too_far(times):
+    tasks, _ = skewed(n_tasks=1, shots=12)
+    kept = torch.arange(tasks.n_support) != 3  # classes of 11 and 12
+    tasks = Tasks.from_arrays(tasks.support[:, kept], tasks.support_labels[:, kept], tasks.query)
+    regression = regression_of(tasks)
+    regression = replace(regression, step=times * regression.step)
+    loss = objective(tasks, regression)
+    here = before = first = regression.all_samples.means[0]
+    pace, momentum, restarts = float(regression.step) / float(regression.tau), 1.0, 0
+    for found in regression.path(regression.all_samples, 12):
+        torch.testing.assert_close(found[0], before)
+        if loss(here) > loss(first) + 1e-12:
+            here = before = first
+            pace, momentum, restarts = pace / 4, 1.0, restarts + 1
+            continue
+        after = here - pace * torch.autograd.functional.jacobian(loss, here)
+        faster = (1 + (1 + 4 * momentum**2) ** 0.5) / 2
+        here, before, momentum = after + (momentum - 1) / faster * (after - before), after, faster
+    assert (restarts > 0) == (times >= 1)
+
+
+def test_the_number_of_steps_has_the_highest_gain_of_two_fifths_that_are_held_out():
+    """The means, the −S/n and the objective are those of the others."""
+    tasks, _ = skewed(n_tasks=1, shots=12)
+    kept = torch.arange(tasks.n_support) > 2  # classes of 9 and 12
+    tasks = Tasks.from_arrays(tasks.support[:, kept], tasks.support_labels[:, kept], tasks.query)
+    regression, labels = regression_of(tasks), tasks.support_labels[0]
+    whole, placed = regression.all_samples, regression.placed[0]
+    scatter = calibrate_distances(tasks, Schedule(), metric=False).scatter
+    fifths = torch.tensor([int((labels[:i] == label).sum()) % 5 for i, label in enumerate(labels)])
+    gains = torch.zeros(tuning._MOST_STEPS).double()
+    for held_out in (fifths == 0, fifths == 1):
+        rest = [(labels == k) & ~held_out for k in range(2)]
+        means, counts = torch.stack([placed[one].mean(0) for one in rest]), torch.stack([one.sum() for one in rest])
+        weights = whole.weights * ~held_out
+        given = _Samples(means=means[None], counts=counts[None].double(), weights=weights, parts=whole.parts)
+        logs = []
+        for prototypes in regression.path(given, len(gains)):
+            distances = (placed[held_out].unsqueeze(1) - prototypes[0]).square().sum(-1) - scatter / counts
+            p = (-0.5 * float(regression.tau) * distances).softmax(-1)
+            own = p[torch.arange(len(p)), labels[held_out]]
+            logs.append((own.log() * whole.weights[0, held_out]).sum())
+        gains += torch.stack(logs[1:]) - logs[0]
+    found = regression.best_stop()
+    assert found.gain.tolist() == pytest.approx([float(gains.max())])
+    assert found.n_steps.tolist() == [int(gains.argmax()) + 1]

@@ -6,12 +6,15 @@ from dataclasses import replace
 
 import pytest
 import torch
+from problems import make_tasks
+from torch import Tensor
 
 from manyway import Tasks, TaskSpec, sample_tasks, solve
 from manyway.methods.calibration import wrong_labels
 from manyway.methods.calibration.calibration import _moments, calibrate_distances, in_both_metrics
 from manyway.methods.calibration.constants import Constants
 from manyway.methods.calibration.left_out import left_out_samples
+from manyway.methods.calibration.wrong_labels import _LOG_PRECISIONS, _LOG_RATES, judge_labels, learn_error_rates
 from manyway.sampling.embedded import load_glyphs
 
 N_CLASSES = 6
@@ -154,3 +157,52 @@ def test_tuned_prototypes_do_not_follow_wrong_labels():
     tuned = solve("evidence", tasks, likelihood="logistic")
     right = (plain.labels == tasks.query_labels).double().mean()
     assert (tuned.labels == tasks.query_labels).double().mean() > right - 0.05
+
+
+# --- formulas, beside plain computations ----------------------------------------------------------------------------
+
+
+def looks_of(tasks: Tasks, tau: float, scatter: float) -> Tensor:
+    """[s] p_iy: how much each example of one task looks like its class, by plain distances without it."""
+    support, labels = tasks.support[0], tasks.support_labels[0]
+    found = []
+    for i, x in enumerate(support):
+        distances = []
+        for k in range(tasks.n_classes):
+            others = support[(labels == k) & (torch.arange(len(labels)) != i)]
+            distances.append(float((x - others.mean(0)).square().sum()) - scatter / len(others))
+        found.append((-0.5 * tau * torch.tensor(distances).double()).softmax(0)[labels[i]])
+    return torch.stack(found)
+
+
+def test_rates_and_wrong_labels_have_the_probabilities_that_bayes_rule_gives_them():
+    """Of K = 3 classes, of which the one with two examples is not judged."""
+    tasks = make_tasks(1, n_classes=3, n_features=3, shots=6, spread=2.0)
+    kept = torch.cat([torch.arange(12), torch.arange(16, 18)])
+    tasks = Tasks.from_arrays(tasks.support[:, kept], tasks.support_labels[:, kept], tasks.query)
+    tasks = mislabelled(tasks, {0: 1})
+    plain = calibrate_distances(tasks, Constants(), metric=False)
+    judged = (plain.counts[0, tasks.support_labels[0]] > 2).double()
+    assert int(judged.sum()) == 12
+    rates, factors = (torch.linspace(*one).double().exp().tolist() for one in (_LOG_RATES, _LOG_PRECISIONS))
+    logs, wrong = [], []  # of every rate and precision
+    for rate in (0.0, *rates):
+        prior = 0.7 if rate == 0 else 0.3 / len(rates)
+        for factor in factors:
+            p = looks_of(tasks, factor * float(plain.precision), float(plain.scatter))
+            as_wrong = rate * (1 - p) / 2
+            seen = (1 - rate) * p + as_wrong
+            logs.append(float((seen.log() * judged).sum() + torch.tensor(prior).double().log()))
+            wrong.append(as_wrong / seen * judged)
+    posterior = torch.tensor(logs).double().softmax(0)
+    samples = torch.arange(tasks.n_support)[None]
+    found = learn_error_rates([plain], tasks, samples, Constants(wrong_labels=0.3))
+    torch.testing.assert_close(found.posterior.flatten(), posterior, rtol=1e-4, atol=1e-9)
+    assert found.some_wrong.tolist() == [bool(posterior[: len(factors)].sum() < 0.5)]
+    expected = (posterior.unsqueeze(-1) * torch.stack(wrong)).sum(0)
+    labels = judge_labels([plain], tasks, found)
+    torch.testing.assert_close(labels.wrong[0], expected, rtol=1e-4, atol=1e-9)
+    assert expected[0] > 0.5
+    assert labels.looks_like[0, 0] == 0
+    counted = (2 * (1 - expected)).clamp(max=1)
+    torch.testing.assert_close(labels.weights[0], counted, rtol=1e-3, atol=1e-9)
