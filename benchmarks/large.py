@@ -32,7 +32,7 @@ from manyway.core.dask import on_dask
 from manyway.core.solution import Solution
 from manyway.labelling.batch import rows_per_block
 from manyway.methods import get_method
-from manyway.methods.evidence.blocks import BlockUpdate
+from manyway.methods.evidence.block_update import BlockUpdate
 from manyway.methods.paddle.streamed import Iterate
 
 _SHOTS = 5

@@ -96,6 +96,7 @@ TOGETHER: dict[str, tuple[str, ...]] = {
         "methods.simpleshot",
     ),
     "methods/dirichlet/test_dirichlet.py": ("methods.dirichlet.solver",),
+    "methods/evidence/test_blocks.py": ("methods.evidence.block_update",),
     "methods/evidence/test_evidence.py": ("methods.evidence.solver",),
     "methods/evidence/test_schedule.py": ("methods.calibration.constants", "methods.scores.constants"),
     "methods/evidence/test_missing.py": ("methods.evidence.complete",),

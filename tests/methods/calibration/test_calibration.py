@@ -100,7 +100,7 @@ def test_categories_that_one_example_has_teach_nothing():
     labels = torch.arange(10).repeat_interleave(5)
     kinds = torch.randint(0, 25, (1, 50), generator=generator)  # in no relation to the classes
     rows = torch.cat([torch.nn.functional.one_hot(kinds, 25), torch.randn(1, 50, 3, generator=generator)], -1)
-    losses = learn(Tasks.from_arrays(rows, labels[None], rows), Parameters()).calibration.losses
+    losses = learn(Tasks.from_arrays(rows, labels[None], rows), Parameters()).calibration.left_out_losses
     assert losses.mean() > 0.8 * torch.tensor(10.0).log()
 
 
@@ -138,6 +138,13 @@ def test_what_all_prototypes_are_shortened_by_counts_half():
     torch.testing.assert_close(shrunk.trust.amax(-1), shrunk.reach)
     assert (shrunk.reach < 1).all()
     assert (shrunk.unshrunk().reach == 1).all()
+
+
+def test_an_added_class_leaves_the_precision_that_prototypes_have_without_shrinking():
+    tasks = make_tasks(3, n_classes=12, n_features=8, shots=3)
+    plain = calibrate_distances(tasks, Constants())
+    more = plain.shrunk(Constants()).with_classes(plain.place(tasks.query[:, :1]))
+    torch.testing.assert_close(more.unshrunk().precision, plain.precision)
 
 
 def test_one_example_per_class_gives_the_precision_by_the_distances_between_classes():

@@ -11,7 +11,14 @@ from torch import Tensor
 
 from manyway import Tasks
 from manyway.methods.calibration import left_out as module
-from manyway.methods.calibration.left_out import MOST_SAMPLES, LeftOut, _weighted_median, left_out_samples, ranks_of
+from manyway.methods.calibration.left_out import (
+    MOST_SAMPLES,
+    LeftOut,
+    _weighted_median,
+    can_leave_out,
+    left_out_samples,
+    ranks_of,
+)
 from manyway.methods.calibration.metric import Inner, rows_of
 
 # --- which examples are left out ------------------------------------------------------------------------------------
@@ -22,6 +29,11 @@ def labels_of(*counts: int) -> tuple[Tensor, Tensor]:
     labels = torch.arange(len(counts)).repeat_interleave(torch.tensor(counts))
     order = torch.randperm(len(labels), generator=torch.Generator().manual_seed(0))
     return labels[order][None], torch.tensor([counts], dtype=torch.float64)
+
+
+@pytest.mark.parametrize("shots", [1, 2, None])
+def test_a_sample_can_be_left_out_unless_each_class_has_one(shots):
+    assert can_leave_out(make_tasks(2, n_classes=5, shots=shots)) == (shots != 1)
 
 
 def test_all_of_few_examples_are_left_out():

@@ -186,11 +186,12 @@ def test_the_within_class_scatter_of_placed_features_is_that_of_the_features():
 def test_a_metric_is_used_where_left_out_examples_gain_by_it():
     tasks = transform(make_tasks(20, n_classes=6, n_query=5, n_features=65, shots=4, spread=0.5), "rcl2")
     found, plain = (calibrate_distances(tasks, Schedule(), metric=metric) for metric in (True, False))
-    losses, plain_losses = (one.losses.sum(-1) for one in (found, plain))
+    losses, plain_losses = (one.left_out_losses.sum(-1) for one in (found, plain))
     used = found.shrinkage < 1
     assert 0 < used.sum() < 20
     assert (losses[used] < plain_losses[used]).all()
-    torch.testing.assert_close(losses[~used], plain_losses[~used])
+    # Their precision was fitted in fewer steps.
+    torch.testing.assert_close(losses[~used], plain_losses[~used], rtol=1e-3, atol=0)
 
 
 class RoundedProducts(TorchDispatchMode):
@@ -226,9 +227,9 @@ def test_products_of_tensor_cores_choose_the_metric_that_exact_ones_do(monkeypat
         monkeypatch.setattr(f"{room}.calibration.tensor_cores", lambda _: products.switched(True))
         monkeypatch.setattr(f"{room}.metric.without_tensor_cores", lambda _: products.switched(False))
         rounded = calibrate_distances(tasks, Schedule())
-    assert not torch.equal(rounded.losses, exact.losses)
+    assert not torch.equal(rounded.left_out_losses, exact.left_out_losses)
     assert torch.equal(rounded.shrinkage, exact.shrinkage)
-    torch.testing.assert_close(rounded.losses.sum(-1), exact.losses.sum(-1), rtol=1e-3, atol=0)
+    torch.testing.assert_close(rounded.left_out_losses.sum(-1), exact.left_out_losses.sum(-1), rtol=1e-3, atol=0)
 
 
 def test_products_of_tensor_cores_doubt_the_labels_that_exact_ones_do(monkeypatch):
@@ -250,10 +251,10 @@ def test_the_metric_is_the_same_in_both_precisions_where_no_left_out_example_is_
     tasks = make_tasks(6, n_classes=8, n_query=5, n_features=65, shots=10, spread=2.0)
     single = calibrate_distances(tasks.to(dtype=torch.float32), Schedule())
     double = calibrate_distances(tasks.to(dtype=torch.float64), Schedule())
-    assert double.losses.sum(-1).max() < 1e-3
+    assert double.left_out_losses.sum(-1).max() < 1e-3
     assert len(double.shrinkage.unique()) > 1
     torch.testing.assert_close(single.shrinkage.double(), double.shrinkage)
-    torch.testing.assert_close(single.losses.double(), double.losses, rtol=1e-3, atol=0)
+    torch.testing.assert_close(single.left_out_losses.double(), double.left_out_losses, rtol=1e-3, atol=0)
 
 
 def test_some_of_many_examples_choose_the_metric(monkeypatch):

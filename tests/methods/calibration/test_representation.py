@@ -160,7 +160,7 @@ def test_nothing_jumps_where_a_cell_moves_a_little(make, shots):
 def test_rows_of_many_independent_columns_get_nearly_unit_length():
     sizes = torch.logspace(-1, 1, 100, dtype=torch.float64).unsqueeze(1)
     found = learned(normal(100, 512))
-    assert found.columns > 300
+    assert found.effective_columns > 300
     lengths = found(sizes * normal(100, 512, seed=1)).norm(dim=-1)
     assert lengths.max() < 1.2 * lengths.min()
 
@@ -168,7 +168,7 @@ def test_rows_of_many_independent_columns_get_nearly_unit_length():
 def test_rows_of_one_column_keep_their_length():
     support = normal(100, 1)
     found = learned(support)
-    assert found.columns == 1
+    assert found.effective_columns == 1
     assert found.shortening.item() == pytest.approx(1 / (1 + FEW_COLUMNS))
     scaled = (found.curved(support[None]) - found.middle) * found.weights
     torch.testing.assert_close(found(support).abs(), scaled[0].abs().pow(1 - found.shortening.item()))
@@ -176,7 +176,7 @@ def test_rows_of_one_column_keep_their_length():
 
 def test_copies_of_a_column_are_one_column():
     columns = normal(100, 10)
-    one, three = (learned(rows).columns.item() for rows in (columns, columns.repeat(1, 3)))
+    one, three = (learned(rows).effective_columns.item() for rows in (columns, columns.repeat(1, 3)))
     assert three == pytest.approx(one, rel=0.1)
     assert one == pytest.approx(10, rel=0.1)
 
@@ -311,14 +311,14 @@ def test_the_variance_of_some_values_is_that_of_these_alone():
 def test_far_rows_are_nearer_to_each_other_than_examples_as_much_as_is_said():
     support = normal(60, 200)
     representation = learned(support)
-    assert float(representation.nearness(support[None]).mean()) == pytest.approx(1, abs=0.05)
+    assert float(representation.shortened_by(support[None]).mean()) == pytest.approx(1, abs=0.05)
     far = representation.middle + 30 * (support[None] - representation.middle)
     step = 0.01 * normal(60, 200, seed=1)
 
     def squared_step(rows: Tensor) -> Tensor:
         return (representation(rows + step) - representation(rows)).square().sum()
 
-    said = representation.nearness(far).mean() / representation.nearness(support[None]).mean()
+    said = representation.shortened_by(far).mean() / representation.shortened_by(support[None]).mean()
     assert float(said) < 0.1
     assert float(squared_step(far) / squared_step(support[None])) == pytest.approx(float(said), rel=0.1)
 
@@ -348,7 +348,7 @@ def factor_of(found: Representation, row: Tensor) -> float:
             y = float((x - a).sign() * (x - a).abs() ** float(found.power))
             given.append(((y - float(m)) * float(weight)) ** 2)
     squares = sum(given) + missing * (sum(given) + 1) / (len(given) + 1)
-    return (squares / float(found.columns)) ** (-0.5 * float(found.shortening))
+    return (squares / float(found.effective_columns)) ** (-0.5 * float(found.shortening))
 
 
 def test_a_row_with_gaps_is_shortened_as_if_missing_cells_were_like_the_others():
@@ -376,9 +376,9 @@ def test_nearness_is_the_square_of_the_shortening_relative_to_that_of_examples()
     support = five_and_a_constant(24, seed=0)
     of_examples = np.mean([factor_of(found, row) ** 2 for row in support])
     expected = [factor_of(found, row) ** 2 / of_examples for row in rows[0]]
-    assert found.nearness(rows)[0].tolist() == pytest.approx(expected)
-    assert found.nearness(rows[:, :1])[0].tolist() == pytest.approx(expected[:1])
-    assert float(found.nearness(support[None]).mean()) == pytest.approx(1)
+    assert found.shortened_by(rows)[0].tolist() == pytest.approx(expected)
+    assert found.shortened_by(rows[:, :1])[0].tolist() == pytest.approx(expected[:1])
+    assert float(found.shortened_by(support[None]).mean()) == pytest.approx(1)
 
 
 # --- its parts, beside plain sums -----------------------------------------------------------------------------------

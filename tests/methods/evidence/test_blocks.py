@@ -13,7 +13,7 @@ from benchmarks.features import make_features
 from manyway import InputError, Tasks, TaskSpec, sample_tasks, solve
 from manyway.core.dask import on_dask
 from manyway.core.solution import Solution
-from manyway.methods.evidence.blocks import BlockUpdate
+from manyway.methods.evidence.block_update import BlockUpdate
 from manyway.methods.evidence.schedule import Schedule
 
 

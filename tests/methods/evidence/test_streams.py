@@ -48,6 +48,22 @@ def test_a_batch_that_continues_a_run_is_labelled_jointly_with_it():
     assert found.n_present <= 8
 
 
+def test_a_batch_that_continues_a_run_tells_what_was_found_when_it_was_alone():
+    spec = TaskSpec(shots=5, k_eff=6, n_query=24, n_batches=3)
+    tasks = sample_tasks(FEATURES, spec, count=1)
+    arriving = tasks.query.numpy() + 2  # all items are moved alike
+    clf = Evidence().fit(tasks.support[0].numpy(), tasks.support_labels[0].numpy())
+    for number, batch in enumerate(arriving):
+        alone, found = clf.infer(batch), clf.partial_infer(batch)
+        assert np.array_equal(found.probabilities, alone.probabilities) == (number == 0)
+        assert found.solution.told == alone.solution.told
+        assert found.shift_ == alone.shift_
+        assert found.shift_.moved
+        assert found.rehearsed_ == alone.rehearsed_ is not None
+        assert torch.equal(found.solution.moved_by, alone.solution.moved_by)
+        assert torch.equal(found.solution.doubts.wrong, alone.solution.doubts.wrong)
+
+
 def test_a_batch_of_other_classes_is_labelled_alone():
     clf, arriving = batches(SEPARATE)
     for batch in arriving:

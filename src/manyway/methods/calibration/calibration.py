@@ -40,6 +40,7 @@ from manyway.methods.calibration.left_out import (
     MOST_SAMPLES,
     Answers,
     LeftOut,
+    can_leave_out,
     left_out_samples,
 )
 from manyway.methods.calibration.metric import (
@@ -96,15 +97,17 @@ class Calibration:
     metric: Metric | None  # None: plain distances
     offsets: Tensor  # [t, k, d] placed prototypes
     squares: Tensor  # [t, k] their squared lengths, minus the bias S/n_k
-    columns: Tensor  # [t] d, how many columns of the features are not constant
+    n_varying: Tensor  # [t] d, how many columns of the features are not constant
     counts: Tensor  # [t, k] n, how many samples a prototype is worth; see also ``shrunk``
     examples: Tensor  # [t, k] the samples that it was made of
     scatter: Tensor  # [t] S, the pooled within-class scatter
     precision: Tensor  # [t] τ
     shrinkage: Tensor  # [t] γ of the metric
-    # [t] standard deviation of ‖z − w‖² − S − S/n for members of the nearest class, by 1 + 1/n
+    # [t] standard deviation of ‖z − w‖² − S − S/n for members of their own class, by 1 + 1/n
     noise: Tensor
-    losses: Tensor  # [t, n] the cross-entropy of left-out samples times their weights
+    # [t, n] the cross-entropy of left-out samples times their weights, of those that have chosen the
+    # metric where one was learned; no stage reads it
+    left_out_losses: Tensor
     power: Tensor  # [t] what final probabilities are raised to
     clumped: Tensor  # [t] κ of ``manyway.methods.evidence.judge``; 0 where it is not measured
     trust: Tensor  # [t, k] s, by which prototypes are shorter than the means of their samples
@@ -153,7 +156,7 @@ class Calibration:
         if self.metric is None:
             return None
         tiny = torch.finfo(self.scatter.dtype).tiny
-        part = (1 - self.shrinkage) * self.columns
+        part = (1 - self.shrinkage) * self.n_varying
         part = part / (self.freedom * self.scatter).clamp_min(tiny)
         return part / self.metric.stretch.square()
 
@@ -183,7 +186,8 @@ class Calibration:
         Let the class means be normal around their middle with the variance ρS. The best guess of a
         class mean is then r_k w_k with r_k = ρ/(ρ + 1/n_k), as if there were 1/ρ further samples in
         the middle. ρ is estimated by moments, E‖w_k‖² = (1 − 1/K) ρS + S e_k with
-        e_k = (1 − 2/K)/n_k + Σ_j 1/(n_j K²), in which classes have the weights (ρ + 1/n_k)⁻².
+        e_k = (1 − 2/K)/n_k + Σ_j 1/(n_j K²), in which classes have the weights
+        (ρ + 1/n_k)⁻² / (1 + ‖w_k‖²/(S (ρ + 1/n_k))): a far class counts less.
 
         Real class means are not normal, and r_k shortens them too much: left-out samples of
         embeddings, tables and simulated features have the smallest cross-entropy half-way between
@@ -217,7 +221,7 @@ class Calibration:
         common = factors.amax(-1, keepdim=True).sqrt()
         factors = factors / common
         worth = self.counts / factors
-        share = self.columns / (self.columns + constants.few_columns**2)
+        share = self.n_varying / (self.n_varying + constants.few_columns**2)
         worth = 1 / torch.lerp(1 / worth.amax(-1, keepdim=True), 1 / worth, share.unsqueeze(-1))
         offsets = self.offsets * factors.unsqueeze(-1)
         return replace(
@@ -242,7 +246,8 @@ class Calibration:
             offsets=offsets,
             squares=offsets.square().sum(-1) - self.scatter.unsqueeze(-1) / counts,
             counts=counts,
-            precision=self.precision * self.trust.amax(-1),
+            # Not the largest trust, which is 1 where classes were added (``with_classes``).
+            precision=self.precision * self.reach,
             trust=torch.ones_like(self.trust),
             reach=torch.ones_like(self.reach),
         )
@@ -410,7 +415,7 @@ def _calibrated_block(tasks: Tasks, constants: Constants, asked: _Asked) -> Cali
         in_both_metrics, constants=constants, precision=asked.precision, metric=asked.metric
     )
     both = calibrated(tasks, moments, samples)
-    can_judge = tasks.n_support > tasks.n_classes > 1
+    can_judge = can_leave_out(tasks) and tasks.n_classes > 1
     if not (asked.doubt_labels and asked.precision is None and can_judge):
         return both.best
     with _rounding(tasks.support_table):  # whether any label is in doubt
@@ -509,8 +514,7 @@ def in_both_metrics(
     if precision is not None:
         given = torch.full_like(usual, precision)
         plain = replace(plain, precision=given)
-    # With one sample per class none can be left out.
-    if tasks.n_support == tasks.n_classes or not (metric or given is None):
+    if not can_leave_out(tasks) or not (metric or given is None):
         return Calibrations(plain=plain, best=plain)
     labels = tasks.support_labels.gather(1, samples)
     left_out = LeftOut.of(labels, counts, spreads.scatter, usual, plain.weights.gather(1, samples))
@@ -524,7 +528,6 @@ def in_both_metrics(
         tasks,
         rows=rows,
         left_out=replace(left_out, given=given),
-        constants=constants,
         metric=metric,
         weights=weights,
     )
@@ -536,7 +539,6 @@ def _by_leaving_out(
     *,
     rows: LeftOutRows,
     left_out: LeftOut,
-    constants: Constants,
     metric: bool,
     weights: Tensor | None,
 ) -> Calibrations:
@@ -555,7 +557,7 @@ def _by_leaving_out(
         plain,
         precision=answers.precision,
         noise=answers.noise,
-        losses=answers.losses,
+        left_out_losses=answers.losses,
     )
     if not metric:
         return Calibrations(plain=plain, best=plain)
@@ -565,7 +567,6 @@ def _by_leaving_out(
         rows=rows.some(every),
         inner=for_metric,
         left_out=left_out.some(every),
-        constants=constants,
         weights=weights,
     )
     return Calibrations(plain=plain, best=best)
@@ -582,14 +583,14 @@ def _plain(
         metric=None,
         offsets=offsets.rows,
         squares=offsets.squares - scatter.unsqueeze(-1) / counts,
-        columns=_varying_columns(offsets.rows),
+        n_varying=_varying_columns(offsets.rows),
         counts=counts,
         examples=counts,
         scatter=scatter,
         precision=usual,
         shrinkage=torch.ones_like(usual),
         noise=noise * scatter,
-        losses=torch.zeros_like(counts[:, :1]),
+        left_out_losses=torch.zeros_like(counts[:, :1]),
         power=torch.ones_like(usual),
         clumped=torch.zeros_like(usual),
         trust=torch.ones_like(counts),
@@ -626,7 +627,7 @@ def doubted(counts: Tensor, constants: Constants) -> Tensor:
 class _Spreads(NamedTuple):
     """How far samples lie apart."""
 
-    variance: Tensor  # [t] of all samples
+    variance: Tensor  # [t] of the samples of a class around the middle; the median of all classes
     scatter: Tensor  # [t] S, within classes
 
 
@@ -658,7 +659,7 @@ def _usual_precision(
     # The error of a prototype adds 1/n to the scatter of a sample around it.
     errors = (2 * counts / (counts + 1)).mean(-1)
     usual = constants.one_shot_precision / spreads.variance * errors
-    if tasks.n_support == tasks.n_classes:
+    if not can_leave_out(tasks):
         return usual
     variances = column_variances(tasks.support, Offsets.of(prototypes).middle)
     precision = gaussian_precision(variances, tasks.n_support, spreads.scatter, counts)
@@ -672,7 +673,6 @@ def _with_metric(
     rows: LeftOutRows,
     inner: Inner,
     left_out: LeftOut,
-    constants: Constants,
     weights: Tensor | None,
 ) -> Calibration:
     """The calibration with the metric whose left-out answers have the smallest cross-entropy.
@@ -682,7 +682,7 @@ def _with_metric(
     """
     answers = left_out.classified(inner, near=plain.precision)
     contrasts = Contrasts.of(tasks, plain.middle + plain.offsets, plain.counts, weights)
-    columns = plain.columns
+    columns = plain.n_varying
     tiny = torch.finfo(tasks.dtype).tiny
     # 1/(f·v), which is finite also where a first step leaves no difference between samples.
     weight = columns / torch.maximum(plain.freedom * plain.scatter, columns * tiny)
@@ -693,22 +693,25 @@ def _with_metric(
     crossed = metrics.crossed(plain.offsets)
     products = metrics.inner(rows, plain.offsets, crossed, inner)
     choice = _choose(metrics, products, left_out, answers, weight=weight, free=free)
-    gains = answers.losses - choice.best.losses
-    helps = gains.sum(-1) > 0
-    shrinkage = choice.shrinkage.where(helps, 1.0)
-    stretch = (answers.spread / choice.best.spread).where(helps, 1.0).sqrt()
-    metric = Metric(metrics.whitening(choice.root, shrinkage), stretch)
+    best = choice.best
+
+    def relative(to_best: Tensor) -> Tensor:
+        # Where no γ < 1 is better the best answers are the plain ones. Where all samples are copies
+        # the ratio is then 0/0.
+        return to_best.where(choice.shrinkage < 1, 1.0)
+
+    stretch = relative(answers.spread / best.spread).sqrt()
+    metric = Metric(metrics.whitening(choice.root, choice.shrinkage), stretch)
     offsets = metric(plain.offsets, crossed)
-    every = ceil(plain.losses.shape[1] / _MOST_FOR_METRIC)
     return replace(
         plain,
         metric=metric,
         offsets=offsets,
         squares=offsets.square().sum(-1) - plain.scatter.unsqueeze(-1) / plain.counts,
-        precision=plain.precision * (choice.best.precision / answers.precision).where(helps, 1.0),
-        shrinkage=shrinkage,
-        noise=plain.noise * (choice.best.noise / answers.noise).where(helps, 1.0),
-        losses=plain.losses[:, ::every] - gains.where(helps.unsqueeze(-1), 0.0),
+        precision=plain.precision * relative(best.precision / answers.precision),
+        shrinkage=choice.shrinkage,
+        noise=plain.noise * relative(best.noise / answers.noise),
+        left_out_losses=best.losses,
     )
 
 

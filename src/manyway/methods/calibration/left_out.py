@@ -14,6 +14,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from manyway.core import Tasks
 from manyway.core.kernels import fused
 from manyway.methods.calibration.metric import Inner, residuals_of
 
@@ -25,12 +26,21 @@ _LEAST_OTHERS = 0.1  # samples of a class without one of them: what is divided b
 _LEAST_WEIGHT = 1e-9  # of all samples together: what is divided by it stays finite
 
 
+def can_leave_out(tasks: Tasks) -> bool:
+    """Whether a class has two samples, so that one can be left out, given that each class has one.
+
+    Known from the shape, without waiting for a GPU.
+    """
+    return tasks.n_support > tasks.n_classes
+
+
 def left_out_samples(labels: Tensor, counts: Tensor) -> Tensor:
     """[t, n] which samples with labels [t, s] are left out in turn.
 
     All, or at most 512: evenly spaced ones of each class, as equally shared by the classes (with
     counts [t, k]) as their samples allow. There are as many for each task. Where equal shares leave
-    some of the 512 over, the first further samples make up the number.
+    some of the 512 over, the first further samples make up the number. With more than 512 classes
+    they are evenly spaced ones of all samples, whatever their classes.
     """
     if labels.stride(0) == 0 and len(labels) > 1:
         return left_out_samples(labels[:1], counts[:1]).expand(len(labels), -1)
@@ -345,7 +355,8 @@ class LeftOut:
     def _gain(self) -> Tensor:
         """[t] the precision for queries, relative to the most probable one.
 
-        Distances to prototypes of n samples are more precise than those to prototypes of n−1.
+        Distances to prototypes of n samples are more precise than those to prototypes of n−1: their
+        variance 1 + 1/n is smaller by the factor n²/(n² − 1). The gain is the mean of 1 and that.
         """
         squares = self.own_counts.square().clamp_min(2)
         gain = (2 * squares - 1) / (2 * squares - 2)

@@ -158,9 +158,13 @@ class Contrasts:
 
 
 def rows_of(table: Tensor, index: Tensor) -> Tensor:
-    """[t, n, d] the rows ``index`` [t, n] of a table [t, m, d]."""
+    """[t, n, d] the rows ``index`` [t, n] of a table [t, m, d], or of one [1, m, d] of all tasks."""
     start = torch.arange(len(table), device=table.device).view(-1, 1) * table.shape[1]
-    return table.flatten(0, 1).index_select(0, (index + start).flatten()).view(*index.shape, -1)
+    return (
+        table.flatten(0, 1)
+        .index_select(0, (index + start).flatten())
+        .view(*index.shape, table.shape[-1])
+    )
 
 
 def differences(tasks: Tasks, which: Tensor, others: Tensor, of: Tensor) -> Tensor:

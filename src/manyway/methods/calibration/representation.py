@@ -84,7 +84,7 @@ class Representation:
     power: Tensor  # [t, 1, 1] p
     middle: Tensor  # [t, 1, d] m
     weights: Tensor  # [t, 1, d] 1/σ; 0 for a constant column
-    columns: Tensor  # [t, 1, 1] N
+    effective_columns: Tensor  # [t, 1, 1] N
     shortening: Tensor  # [t, 1, 1] h
     of_examples: Tensor  # [t, 1, 1] the mean of (‖v‖² / N)^(−h) over examples
 
@@ -97,7 +97,7 @@ class Representation:
 
             return representation_kernel.represented(rows, None, self._curve, self._place)
         scaled = self._scaled(rows)
-        return _shortened(scaled, self.columns, self.shortening)
+        return _shortened(scaled, self.effective_columns, self.shortening)
 
     def of_tasks(self, tasks: Tasks) -> Tasks:
         """The tasks with all rows [t, n, d] represented. On a GPU they are read where they lie."""
@@ -134,7 +134,7 @@ class Representation:
         """For kernels."""
         from manyway.methods.calibration.representation_kernel import Place
 
-        return Place(self.middle, self.weights, self.columns, self.shortening)
+        return Place(self.middle, self.weights, self.effective_columns, self.shortening)
 
     def with_gaps(self, rows: Tensor) -> Tensor:
         """[t, n, d] z, from rows [t, n, d] in which cells may be missing (NaN); these get the middle, 0.
@@ -160,9 +160,9 @@ class Representation:
         n_given = varies.sum(-1, keepdim=True) - n_missing
         squares = scaled.square().nansum(-1, keepdim=True)
         squares = squares + n_missing * (squares + 1) / (n_given + 1)
-        return _shortening_factor(squares, self.columns, self.shortening)
+        return _shortening_factor(squares, self.effective_columns, self.shortening)
 
-    def nearness(self, rows: Tensor) -> Tensor:
+    def shortened_by(self, rows: Tensor) -> Tensor:
         """[t, n] by how much squared distances around z are shorter than those around examples.
 
         The mean of examples has 1. Rows [t, n, d] that are far from the middle have less. Cells may be missing.
@@ -172,7 +172,7 @@ class Representation:
             factors = self._shortening_with_gaps(scaled)
         else:
             squares = scaled.square().sum(-1, keepdim=True)
-            factors = _shortening_factor(squares, self.columns, self.shortening)
+            factors = _shortening_factor(squares, self.effective_columns, self.shortening)
         return (factors.square() / self.of_examples).squeeze(-1)
 
     @property
@@ -180,7 +180,7 @@ class Representation:
         """What is worth telling, a number per task [t] each."""
         return {
             "power": self.power.flatten(),
-            "columns": self.columns.flatten(),
+            "columns": self.effective_columns.flatten(),
             "shortening": self.shortening.flatten(),
         }
 
@@ -219,7 +219,7 @@ def learn_representation(tasks: Tasks, constants: Constants) -> Representation:
         power=examples.power,
         middle=middle,
         weights=weights,
-        columns=columns,
+        effective_columns=columns,
         shortening=shortening,
         of_examples=_shortening_factor(squares, columns, shortening).square().mean(1, keepdim=True),
     )

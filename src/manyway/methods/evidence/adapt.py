@@ -188,21 +188,21 @@ def is_notable(
     expected = by_chance(proportions, calibration.examples, found.n_query)
     scatter = calibration.scatter.clamp_min(torch.finfo(distance.dtype).tiny)
     ratio = distance.square().sum(-1) / (scatter * expected)
-    residual = found.squared / nearness(tasks, representation)
+    residual = found.squared / shortened_by(tasks, representation)
     return (ratio > _NOTABLE_RATIO) | (residual > _NOTABLE_RESIDUAL)
 
 
-def nearness(tasks: Tasks, representation: Representation) -> Tensor:
-    """[t] the mean ``Representation.nearness`` of the queries."""
+def shortened_by(tasks: Tasks, representation: Representation) -> Tensor:
+    """[t] the mean ``Representation.shortened_by`` of the queries."""
     if tasks.pile is None:
-        return representation.nearness(tasks.query).mean(1)
-    found: Sums = tasks.pile.each(partial(_sum_nearness, representation))[0]
-    return (found.values[0] / tasks.n_query).to(representation.columns)
+        return representation.shortened_by(tasks.query).mean(1)
+    found: Sums = tasks.pile.each(partial(_sum_shortened, representation))[0]
+    return (found.values[0] / tasks.n_query).to(representation.effective_columns)
 
 
-def _sum_nearness(representation: Representation, rows: Tensor, memory: None) -> tuple[Sums, None]:
-    """The work that sums the nearness [1] of rows [1, b, d]."""
-    return Sums((representation.nearness(rows).sum(1, dtype=torch.float64),)), None
+def _sum_shortened(representation: Representation, rows: Tensor, memory: None) -> tuple[Sums, None]:
+    """The work that sums ``shortened_by`` [1] over rows [1, b, d]."""
+    return Sums((representation.shortened_by(rows).sum(1, dtype=torch.float64),)), None
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -237,9 +237,9 @@ def _sum_residuals(calibration: Calibration, part: Part) -> Sums:
     unit = (calibration.precision * calibration.scatter).clamp_min(tiny)
     distances = part.log_likelihood * (-2 / unit).view(-1, 1, 1)
     errors = (1 / calibration.counts).unsqueeze(1)
-    expected = (part.u * (distances + errors) / (1 + errors)).sum((1, 2), dtype=torch.float64)
+    squared = (part.u * (distances + errors) / (1 + errors)).sum((1, 2), dtype=torch.float64)
     rows = part.coordinates * part.distinct.unsqueeze(-1)
-    return Sums((rows.sum(1, dtype=torch.float64), expected))
+    return Sums((rows.sum(1, dtype=torch.float64), squared))
 
 
 def merged(alone: Solution, rows: Tensor, found: Solution) -> Solution:

@@ -419,7 +419,7 @@ def _power(
         return doubted(calibration.examples, constants)
     if representation is None:
         return torch.ones_like(calibration.precision)
-    squares = representation.columns.flatten().square()
+    squares = representation.effective_columns.flatten().square()
     return squares / (squares + constants.few_columns**2)
 
 

@@ -1,12 +1,13 @@
 """Confidence: how sure to be of what search and groups say.
 
-The final probabilities are raised to one power per task, which changes no label. It comes from
-four places:
+The final probabilities are raised to one power per task, which changes no label. It is
+the product of what five places say:
 
 - the number of left-out examples that have taught what a distance means (``Calibration.power``);
 - examples that were held out, and labelled as a batch (``rehearse``);
 - how much farther queries are from their prototypes than left-out examples (``distance_ratio``),
   and, after a shift, how far apart groups are, relative to their prototypes (``shift.contrast``);
+- the doubt whether there is a shift, where one was looked for (``CalibratedBatch.shift_power``);
 - with one example per class, where no example can be left out, pairs of queries (``pair_powers``),
   and whether queries are nearer to examples than these to each other (``separation``).
 
@@ -29,6 +30,7 @@ from torch import Tensor
 
 from manyway.methods.calibration.calibration import Calibration
 from manyway.methods.calibration.distances import distances_between
+from manyway.methods.calibration.metric import rows_of
 from manyway.methods.evidence.calibrate import CalibratedBatch
 from manyway.methods.evidence.group import GroupAnswers, Grouped, Groups
 from manyway.methods.evidence.likelihood import Likelihood, known_classes
@@ -52,7 +54,7 @@ class Probabilities:
     answers: GroupAnswers
     power: Tensor  # [t, 1, 1]
     # [t] how well queries tell classes apart, relative to examples; None where it is not known
-    contrast: Tensor | None = None
+    how_apart: Tensor | None = None
 
     def __call__(self, part: Part) -> Tensor:
         """[t, b, k]; a row sums to 1 minus the probability that the query is unknown."""
@@ -103,20 +105,19 @@ def confidence(batch: CalibratedBatch, grouped: Grouped) -> Probabilities:
         power = power * of_shift.to(power)
     if batch.rehearsed is not None:
         power = power * batch.rehearsed.power.to(power)
-    return replace(plain, power=power.view(-1, 1, 1), contrast=how_apart)
+    return replace(plain, power=power.view(-1, 1, 1), how_apart=how_apart)
 
 
 def _contrast(groups: Groups, likelihood: Likelihood) -> Tensor:
     """[t] g of the groups; see ``shift``."""
     calibration = likelihood.calibration
     assert calibration is not None
-    offsets = calibration.offsets.expand(len(groups.classes), -1, -1)
-    columns = groups.classes.unsqueeze(-1).expand(-1, -1, offsets.shape[-1])
-    expected = offsets * calibration.reach.view(-1, 1, 1)
+    offsets = rows_of(calibration.offsets, groups.classes)
     return contrast(
         likelihood.coordinates(groups.sums),
         groups.members.masses.gather(1, groups.classes).to(offsets),
-        expected.gather(1, columns),
+        offsets * calibration.reach.view(-1, 1, 1),
+        # Offsets are shortened by the reach once more: distances to the others stay as steep.
         calibration.precision / calibration.reach,
     )
 

@@ -72,7 +72,7 @@ class _Compared:
         calibration = queries.likelihood.calibration
         n_columns = torch.tensor(rows.shape[-1], device=rows.device)
         if calibration is not None:
-            n_columns = calibration.columns
+            n_columns = calibration.n_varying
         sure = not one_shot and calibration is not None
         schedule = queries.parameters.constants
         pair_distance = queries.likelihood.pair_distance(rows)
@@ -200,7 +200,7 @@ def _below_diagonal(distances: Tensor) -> Tensor:
 
 
 def _scaled(rows: Tensor) -> Tensor:
-    """[n, d] rows relative to their mean, in units of their columns' scales; see ``distinct``.
+    """[n, d] rows relative to their mean, in units of their columns' scales; see ``_distinct_rows``.
 
     Constant columns are dropped, unless all are constant.
     """

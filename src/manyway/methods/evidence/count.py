@@ -72,9 +72,9 @@ def count(batch: CalibratedBatch, findings: Findings) -> Solution:
     if batch.shift is not None:
         moved_by = batch.shift.vector
     told = dict(batch.told)
-    contrast = findings.probabilities.contrast
-    if contrast is not None:
-        told["contrast"] = contrast
+    how_apart = findings.probabilities.how_apart
+    if how_apart is not None:
+        told["contrast"] = how_apart
     answer = Answer(probabilities=findings.probabilities, unknown_groups=unknown_groups)
     n_copies = findings.searched.n_copies
     of_shift = batch.shift_power(findings.grouped.groups.query_counts.masses)

@@ -40,8 +40,8 @@ class LikelyAssignments:
     exp(s ℓ + slope + entry_cost/(1 − u)) of the other classes hardly changes from one update to the
     next, so that their total per query is kept.
 
-    ``manyway.methods.evidence.blocks.Idle`` is the same idea for a pile, whose likelihoods are not
-    kept: there whole classes rest, so that they need not be computed again. Neither can do the
+    ``manyway.methods.evidence.block_update.Idle`` is the same idea for a pile, whose likelihoods are
+    not kept: there whole classes rest, so that they need not be computed again. Neither can do the
     other's work, and both pay: scores of 10,000 items for 2,000 classes take 8 instead of 13 s, and
     30,000 queries of 50 among 2,000 classes with 256 features, read in blocks, 23 instead of 33 s;
     with all classes present neither gains.
@@ -228,7 +228,10 @@ class Dense:
 
         They are fit and entropy, of what counts.
 
-        Σ_qk u_qk ℓ_qk   and   −Σ_q w_q Σ_k (u_qk/w_q) ln (u_qk/w_q),   w the weight of a query.
+        Σ_qk u_qk s ℓ_qk   and   −Σ_q w_q Σ_k (u_qk/w_q) ln (u_qk/w_q),   w the weight of a query.
+
+        s is the sharpness of the iterations (``Schedule.sharpness``), which all of them share; 1
+        without annealing.
         """
         fit = (self.u * self.log_likelihood).sum((1, 2))
         share = self.u / self.counted.clamp_min(torch.finfo(self.u.dtype).tiny)

@@ -10,8 +10,16 @@ class were left out. So a group has the log-ratio
 
     r = ln T(e; D, σ² + (½D)²) − ln T(e; 0, σ²).
 
-T is Student's distribution: σ comes from f left-out examples, which are its degrees of freedom.
-Where classes do not differ, D = 0 and r = 0: there nothing can be seen.
+T is Student's distribution: σ comes from f = Σ_k (n_k − 1) left-out examples, which are its degrees
+of freedom. Where classes do not differ, D = 0 and r = 0: there nothing can be seen.
+
+With s, the standard deviation of the excess of single left-out samples in units of 1 + 1/n,
+
+    σ(m, n) = max(s, S √(2/d)) (1 + 5/f) (0.2 + 0.8/m + 1/n).
+
+Few left-out examples may be alike by chance: σ is at least that of d normal features. They have
+chosen metric and first step too: the fewer they are, the larger is σ. A fifth of the error of a
+query is that of all queries of its group, however many these are.
 
 Classes may come in clumps, and they may overlap: the queries around one are then farther from the
 nearest prototype than S/m + S/n, and none is unknown. This is a part κ of S, and the excess is less
@@ -47,9 +55,6 @@ The value of p follows from b Σ_q ln(1 − p + p exp λ_q): the queries of a ba
 prototypes and metric, and b is the part of them that is independent (``independent_part``). So a
 batch without unknown queries stays without. A query is answered as unknown where that is more
 probable than any class, in a batch that probably has some.
-
-Few left-out examples may be alike by chance: σ is at least S √(2/d), that of d normal features.
-With few features they have chosen metric and first step too: there σ is multiplied by 1 + 5/f.
 
 With one example per class no sample can be left out. S is then taken from the distances between the
 K prototypes, so that f = K, and the margin counts a ln(e⁻ᵍ + ½ε), which is cautious.
@@ -265,7 +270,7 @@ class Scales:
     """What the excess of a group is like for members of a class, and for unknown queries."""
 
     scatter: Tensor  # [t, 1] S
-    noise: Tensor  # [t, 1] the standard deviation for members is this times 1/m + 1/n
+    noise: Tensor  # [t, 1] the standard deviation for members is this times 0.2 + 0.8/m + 1/n
     of_unknown: Tensor  # [t, 1] D, the mean excess of unknown queries
     separation: Tensor  # [t, 1] D/σ(1, n), at most 1
     freedom: Tensor  # [t, 1] f, the degrees of freedom of Student's distribution
@@ -279,7 +284,7 @@ class Scales:
         n_classes = calibration.offsets.shape[1]
         n_left_out = (calibration.examples - 1).clamp_min(0).sum(-1, keepdim=True)
         freedom = torch.where(n_left_out > 0, n_left_out, n_classes)
-        of_columns = scatter * (2 / calibration.columns).sqrt().unsqueeze(-1)
+        of_columns = scatter * (2 / calibration.n_varying).sqrt().unsqueeze(-1)
         noise = torch.maximum(calibration.noise.unsqueeze(-1), of_columns)
         noise = noise * (1 + schedule.doubtful_examples / (2 * freedom))
         of_unknown = (between.unsqueeze(-1) - 2 * errors * scatter).clamp_min(0)

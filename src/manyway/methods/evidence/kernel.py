@@ -47,7 +47,7 @@ class KernelSearch(NamedTuple):
 def search(
     likelihood: Tensor,
     alphas: Tensor,
-    terms: Tensor,
+    normaliser: Tensor,
     parameters: Parameters,
 ) -> KernelSearch:
     """The search of all tasks, one program per task.
@@ -58,7 +58,7 @@ def search(
         ℓ in float32, on a GPU.
     alphas : Tensor of shape [g]
         The concentrations to choose from.
-    terms : Tensor of shape [g]
+    normaliser : Tensor of shape [g]
         ln Γ(Kα)/Γ(|Q|+Kα) of each.
     parameters : Parameters
 
@@ -78,7 +78,7 @@ def search(
         u=writes(assignments, "t q k"),
         sums=writes(likelihood.new_empty(n_tasks, 2, n_classes), "t 2 k"),
         alphas=reads(alphas, "g"),
-        normaliser=reads(terms, "g"),
+        normaliser=reads(normaliser, "g"),
         log_gammas=reads(torch.lgamma(alphas), "g"),
         n_iter=writes(n_iter, "t", torch.int64),
         converged=writes(converged, "t", torch.bool),

@@ -22,6 +22,7 @@ from torch import Tensor
 from manyway.core import one_hot
 from manyway.methods.calibration.calibration import Calibration
 from manyway.methods.calibration.distances import squared_distances
+from manyway.methods.calibration.metric import rows_of
 from manyway.methods.evidence.schedule import agreement
 
 _LEAST_SCATTER = 1e-30  # what is divided by S stays finite
@@ -185,11 +186,9 @@ class Distances(Likelihood):
 
     def updated(self, classes: Tensor, sums: Tensor, masses: Tensor, weights: Tensor) -> Updated:
         calibration = self.calibration
-        n_tasks = len(classes)
-        counts = calibration.counts.expand(n_tasks, -1).gather(1, classes)
+        counts = calibration.counts.expand(len(classes), -1).gather(1, classes)
         total = counts + weights * masses
-        offsets = calibration.offsets.expand(n_tasks, -1, -1)
-        offsets = offsets.gather(1, classes.unsqueeze(-1).expand(-1, -1, offsets.shape[-1]))
+        offsets = rows_of(calibration.offsets, classes)
         prototypes = counts.unsqueeze(-1) * offsets + weights.unsqueeze(-1) * sums
         return Updated(
             classes=classes,

@@ -4,9 +4,9 @@ Vectors of names and items lie apart, even if one encoder made both. So each kin
 own: names on their mean over the classes that have examples, items on the mean of the examples.
 
 **With examples.** A name counts as a number of examples of its class: the mean of n examples has
-the squared error S/n, a name the error E, so it is worth S/E of them (``_worth``), which is learned
-from the classes that have both. Names are shortened as much as they point past the examples on
-average. A prototype is then
+the squared error S/n, a name the error E, so it would be worth S/E of them. It counts half of that
+(``_worth``), which is learned from the classes that have both. Names are shortened as much as they
+point past the examples on average. A prototype is then
 
     w_k = (n_k x̄_k + worth · v_k) / (n_k + worth).
 

@@ -43,8 +43,9 @@ class Neighbourhoods:
         precision = calibration.precision.view(-1, 1, 1)
         pair_distance = 2 * calibration.scatter
         distances = distances_between(placed)
-        # A query is a copy of itself.
-        copies = distances <= copy_distance(pair_distance, calibration.columns, schedule)
+        # A query is a copy of itself. The limit is not the ``sure`` one of the search: how far two
+        # samples of an unknown class lie apart is a guess.
+        copies = distances <= copy_distance(pair_distance, calibration.n_varying, schedule)
         share = 1 / copies.sum(-1).to(placed)
         distances = torch.where(copies, 2 * scatter, distances)  # of two samples of a class
         similarity = _cosines(distances.mul_(-0.5 * precision).softmax(-1))

@@ -29,6 +29,7 @@ import torch
 from torch import Tensor
 
 from manyway.core import Solution, Tasks, places_in_class, rehearse
+from manyway.methods.calibration.left_out import can_leave_out
 from manyway.methods.calibration.transforms import QUERY_DEPENDENT
 from manyway.methods.evidence.copies import distinct
 from manyway.methods.evidence.schedule import Parameters
@@ -92,7 +93,7 @@ def can_be_rehearsed(tasks: Tasks, parameters: Parameters) -> bool:
         return False
     if parameters.scale in QUERY_DEPENDENT:
         return False
-    return tasks.n_support > tasks.n_classes
+    return can_leave_out(tasks)
 
 
 def rehearse_claims(

@@ -6,6 +6,7 @@ import torch
 from torch import Tensor
 
 from manyway.core import Answered
+from manyway.methods.calibration.metric import rows_of
 from manyway.methods.evidence.queries import Part
 
 _MOST_PAIRS = 1 << 25  # of queries that are compared: limits memory and time
@@ -50,8 +51,8 @@ def review_scores(part: Part, outcomes: Tensor, shared: Tensor | None = None) ->
     known = (part.given >= 0).unsqueeze(-1)
     others = doubt.topk(min(n_query, max(_MOST_PAIRS // n_query, 1))).indices  # [t, o]
     directions = outcomes / outcomes.norm(dim=-1, keepdim=True).clamp_min(_SHORTEST)
-    alike: Tensor = directions @ _rows(directions, others).mT
-    nearness = part.likelihood.nearness(placed, _rows(placed, others))
+    alike: Tensor = directions @ rows_of(directions, others).mT
+    nearness = part.likelihood.nearness(placed, rows_of(placed, others))
     alike *= nearness  # [t, q, o]
     if shared is not None:
         of_shift = shared.to(alike).view(-1, 1, 1) * alike.mean(-1, keepdim=True)
@@ -60,11 +61,6 @@ def review_scores(part: Part, outcomes: Tensor, shared: Tensor | None = None) ->
     remaining = doubt.gather(1, others) / (1 + (alike * known).sum(1))
     scores: Tensor = doubt + 0.5 * (alike @ remaining.unsqueeze(-1)).squeeze(-1)
     return scores.masked_fill(known.squeeze(-1), -1)
-
-
-def _rows(table: Tensor, index: Tensor) -> Tensor:
-    """[t, o, d] the rows ``index`` [t, o] of a table [t, n, d]."""
-    return table.gather(1, index.unsqueeze(-1).expand(-1, -1, table.shape[-1]))
 
 
 def review_answers(of_shift: Tensor | None, part: Part, answers: Answered) -> Tensor:

@@ -50,7 +50,7 @@ class Schedule(ScoreConstants, Counting, Constants):
     # of probabilities, and 17.3 % with their cubes.
     shares_power: float = 2.0
     # Probabilities with one example per class are raised to a power near this value, which pairs of
-    # queries decide; see `powers`. Second: the standard deviation of its logarithm.
+    # queries decide; see `confidence.pair_powers`. Second: the standard deviation of its logarithm.
     one_shot_power: float = 0.75
     one_shot_power_sd: float = 0.2
 
@@ -64,7 +64,8 @@ class Schedule(ScoreConstants, Counting, Constants):
     # --- Post-processing of groups: the queries assigned to one class ---
     # The queries of a group share the error of their prototype, so they are not independent. Their
     # correlation is shared_error + 1/(n + 1) for n examples; the first part does not shrink with
-    # more examples.
+    # more examples. The same part does not shrink in σ of unknown queries, nor in the correlation of
+    # their errors (see `judge`).
     shared_error: float = 0.2
     # A small group may be a fragment of a larger one. Fragments are looked for where few groups
     # were found: the probability fades to 0 at this effective number. As many of the largest groups
@@ -86,8 +87,9 @@ class Schedule(ScoreConstants, Counting, Constants):
     rehearsed_sd: float = 0.5
 
     # Two queries are near-copies where their squared distance is below this part of that of two
-    # samples of a class. Its root is 0.22: of a burst of pictures that differ by a few pixels,
-    # light and noise, the median is 0.17; of pictures of one class, 0 to 5 % have another so near.
+    # samples of a class, and in a search below the root of it, 0.22, where that distance is no guess
+    # (see `copies.copy_distance`): of a burst of pictures that differ by a few pixels, light and
+    # noise, the median is 0.17; of pictures of one class, 0 to 5 % have another so near.
     near_copy: float = 0.05
 
     # --- Unknown queries: see `judge`; values chosen on the validation halves of four sets ---

@@ -257,7 +257,7 @@ class Comparison:
         return Comparison(
             tasks=tasks,
             classes=classes,
-            columns=representation.columns.flatten(),
+            columns=representation.effective_columns.flatten(),
             scatter=(scaled.square().sum((1, 2)) / freedom.clamp_min(1)).clamp_min(tiny),
             distinct=distinct,
             query_mean=_mean_query(tasks, classes.middle, distinct),

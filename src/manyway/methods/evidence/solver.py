@@ -183,8 +183,9 @@ def evidence(
     prepared : Learned or None, default=None
         What ``prepare_evidence`` learned from the same support, so that it is not learned again.
     with_objective : bool, default=False
-        Whether to record the objective after each iteration. It is the bound, with its terms
-        ``fit``, ``entropy`` and ``prior``. Not for a pile.
+        Whether to record the objective after each iteration. It is the bound that iterations raise,
+        with s ℓ for ℓ, where s is their sharpness (``Schedule.sharpness``). Its terms are ``fit``,
+        ``entropy`` and ``prior``. Not for a pile.
     carry : bool, default=False
         Whether the batches of a stream (``Tasks.stream``) are labelled one after another, each with
         what earlier ones taught; see ``manyway.methods.evidence.streams``. Tasks without a stream
@@ -359,7 +360,7 @@ def learn_batch(tasks: Tasks, open_set: bool = False) -> LearnedBatch:
     learned = replace(learned, rehearsed=_rehearse(tasks, parameters, learned))
     batch = calibrate(tasks, parameters, learned)
     batch = replace(batch, representation=representation_of(learned.scaling))
-    answer(batch)
+    answer(batch)  # leaves the assignments in ``batch.queries``
     shift = shift_of(tasks, batch)
     if shift is None:
         return learned

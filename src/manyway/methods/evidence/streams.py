@@ -271,7 +271,8 @@ def in_streams(
 ) -> Solution:
     """The batches of some streams, one after another (``next_batch``); streams are solved together.
 
-    The solution has no prototypes: those of all batches together would take much memory.
+    The solution has no prototypes: those of all batches together would take much memory. It tells
+    nothing beside its answers either.
     """
     n_batches = tasks.n_batches
     memory: Any = ()
@@ -303,8 +304,9 @@ def _solution(
     counting: Counting,
     make_prototypes: Callable[[], Tensor] | None = None,
     objective: Tensor | None = None,
+    **of_batch: Any,
 ) -> Solution:
-    """A solution from its ``_kept_answers``."""
+    """A solution from its ``_kept_answers``, with further arguments ``of_batch``."""
     given: dict[str, Any] = {name: answers.get(name) for name in (*_ANSWERS, *_OF_UNKNOWN)}
     for name, make in _ON_REQUEST.items():
         given[make] = partial(answers.get, name)
@@ -314,6 +316,7 @@ def _solution(
         counting=counting,
         make_prototypes=make_prototypes,
         objective=objective,
+        **of_batch,
     )
 
 
@@ -365,7 +368,8 @@ def _regrouped(unknown: Tensor, groups: Tensor) -> dict[str, Tensor]:
 def _put_together(alone: Solution, joint: list[_Joint]) -> Solution:
     """The answers ``alone``, with those of some streams replaced by ``joint`` ones.
 
-    Where a joint solution is for all streams, its objective is kept, too.
+    Where a joint solution is for all streams, its objective is kept, too. What is told of the batch
+    is what was found when it was labelled alone: its shift, and what the support says.
     """
     if not joint:
         return alone
@@ -392,4 +396,7 @@ def _put_together(alone: Solution, joint: list[_Joint]) -> Solution:
         make_prototypes=prototypes,
         objective=objective,
         counting=alone.counting,
+        told=alone.told,
+        moved_by=alone.moved_by,
+        doubts=alone.doubts,
     )
