@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from benchmarks.wrong_labels import HEADER, RIVALS, accuracies, draw, mislabelled, rows
+from benchmarks.wrong_labels import HEADER, RIVALS, accuracies, by_rate, draw, mislabelled, rows
 from manyway.sampling.embedded import load_glyphs
 
 
@@ -26,3 +26,14 @@ def test_every_rival_is_measured():
 def test_a_row_has_a_cell_for_every_column(tmp_path):
     row = next(rows(tmp_path, ["sklearn:wine"], n_tasks=1))
     assert len(row) == len(HEADER.split(" | "))
+
+
+def test_settings_are_counted_by_their_share_of_wrong_labels():
+    def setting(features: str, rate: str, difference: str) -> list[str]:
+        return [features, "5", "all", rate, "80", "81", "79", "LDA", difference]
+
+    settings = [setting("letters", "0%", "+1.0"), setting("letters", "40%", "-3.0"), setting("wine", "40%", "+2.0")]
+    assert list(by_rate(settings)) == [
+        ["0%", 1, "+1.0", 0, "+1.0", "letters, 5 examples, all classes"],
+        ["40%", 2, "-0.5", 1, "-3.0", "letters, 5 examples, all classes"],
+    ]
