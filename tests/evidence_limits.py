@@ -37,7 +37,7 @@ DOUBLED = {
     f"{EVIDENCE}.loop": {"_AHEAD": 20, "_FAR": 2000},
     f"{EVIDENCE}.review": {"_MOST_PAIRS": 1 << 26, "_SHORTEST": 2e-30},
     f"{EVIDENCE}.adapt": {"_MOST_KEPT": 1 << 29},
-    f"{EVIDENCE}.separation": {"_LEAST_WEIGHT": 2e-9},
+    f"{EVIDENCE}.separation": {"_LEAST_WEIGHT": 2e-9, "_MOST_EXAMPLES": 1024},
     f"{EVIDENCE}.streams": {"MOST_ITEMS": 2048},
     f"{EVIDENCE}.copies": {"_MOST_COMPARED": 4096, "_MOST_PAIRS": 1 << 26, "_EQUAL": 2e-5},
     f"{EVIDENCE}.missing": {"_NUMBERS_AT_ONCE": 1 << 25, "_RIDGE": 2e-10},

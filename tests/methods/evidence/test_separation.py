@@ -7,6 +7,7 @@ import torch
 from scipy.stats import ks_2samp
 
 from manyway import Tasks, solve
+from manyway.methods.evidence import separation
 from manyway.methods.evidence.calibrate import learn_and_place
 from manyway.methods.evidence.schedule import Parameters
 from manyway.methods.evidence.separation import nearer_than_chance, separation_power
@@ -83,6 +84,14 @@ def test_a_query_counts_as_much_as_its_weight():
 
 def test_equal_distances_are_no_difference():
     assert float(nearer_than_chance(torch.zeros(1, 5), torch.ones(1, 5), torch.zeros(1, 3))) == 0
+
+
+def test_some_of_many_examples_stand_for_all(monkeypatch):
+    tasks = tasks_of(rows(0.3), 10)
+    probabilities = torch.full((len(tasks), tasks.n_query, 60), 1 / 60)
+    of_all = power_of(tasks, probabilities)
+    monkeypatch.setattr(separation, "_MOST_EXAMPLES", 30)
+    torch.testing.assert_close(power_of(tasks, probabilities), of_all, rtol=0, atol=0.3)
 
 
 def test_queries_that_are_all_unknown_leave_a_finite_power():

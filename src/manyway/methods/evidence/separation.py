@@ -21,12 +21,15 @@ queries are as near as they claim.
 
 from __future__ import annotations
 
+from math import ceil
+
 import torch
 from torch import Tensor
 
 from manyway.methods.calibration.calibration import Calibration
-from manyway.methods.calibration.distances import distances_between, squared_distances
+from manyway.methods.calibration.distances import squared_distances
 
+_MOST_EXAMPLES = 512  # evenly spaced ones whose nearest others are looked for
 _LEAST_WEIGHT = 1e-9  # of a query: what is divided by their sum stays finite
 
 
@@ -36,9 +39,7 @@ def separation_power(placed: Tensor, probabilities: Tensor, calibration: Calibra
     A query that may be unknown, whose probabilities sum to less than 1, counts less.
     """
     examples = calibration.offsets
-    among = distances_between(examples)
-    among.diagonal(dim1=1, dim2=2).fill_(torch.inf)
-    of_examples = among.amin(-1).expand(len(placed), -1)
+    of_examples = _nearest_others(examples).expand(len(placed), -1)
     of_queries = squared_distances(placed, examples.expand(len(placed), -1, -1)).amin(-1)
     # Where all queries are unknown, any of them says as much.
     weights = probabilities.sum(-1).clamp_min(_LEAST_WEIGHT)
@@ -49,6 +50,15 @@ def separation_power(placed: Tensor, probabilities: Tensor, calibration: Calibra
     number = masses.sum(-1).square() / masses.square().sum(-1).clamp_min(_LEAST_WEIGHT)
     ratio = (number * nearer / claim + 2) / (number + 2)
     return (2 * ratio).clamp_max(1).square()
+
+
+def _nearest_others(examples: Tensor) -> Tensor:
+    """[t, n] the squared distances of evenly spaced examples [t, k, d] to the nearest others."""
+    every = ceil(examples.shape[1] / _MOST_EXAMPLES)
+    distances = squared_distances(examples[:, ::every], examples)
+    rows = torch.arange(distances.shape[1], device=examples.device)
+    distances[:, rows, rows * every] = torch.inf
+    return distances.amin(-1)
 
 
 def nearer_than_chance(distances: Tensor, weights: Tensor, others: Tensor) -> Tensor:
