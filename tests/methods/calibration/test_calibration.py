@@ -238,7 +238,7 @@ def test_a_shrunk_prototype_counts_as_the_samples_of_its_error_as_far_as_feature
         counts = [1 / (min(errors) + share * (error - min(errors))) for error in errors]
         assert shrunk.counts[t].tolist() == pytest.approx(counts)
         squares = shrunk.offsets[t].square().sum(-1) - plain.scatter[t] / torch.tensor(counts)
-        torch.testing.assert_close(shrunk.squares[t], squares)
+        torch.testing.assert_close(shrunk.squares[t], squares, rtol=1e-6, atol=1e-6)
         torch.testing.assert_close(shrunk.offsets[t], shrunk.trust[t].unsqueeze(-1) * plain.offsets[t])
 
 
@@ -292,3 +292,18 @@ def test_the_noise_in_a_metric_is_the_deviation_of_left_out_samples_in_it():
         square = float(found.metric.stretch) ** 2 * float(apart @ torch.linalg.solve(metric, apart))
         excess.append((square - scatter / 5 - scatter) / (1 + 1 / 5))
     assert float(found.noise) == pytest.approx(float(torch.tensor(excess).std(unbiased=False)))
+
+
+def test_few_differences_within_classes_say_their_part_of_the_precision_and_of_the_shrinkage():
+    """With f differences in K classes: f/K of the way from what holds for one example per class."""
+    made = make_tasks(3, n_classes=8, n_features=20, shots=2)
+    few = made.support_labels.new_tensor([0, 1, 2, 3, 4, 5, 6, 7, 0, 1]).expand(3, -1)
+    order = made.support_labels.argsort(dim=1, stable=True)
+    rows = torch.cat([order[:, ::2], order[:, 1:4:2]], 1).unsqueeze(-1).expand(-1, -1, 20)
+    tasks = Tasks.from_arrays(made.support.gather(1, rows), few, made.query)
+    found = calibrate_distances(tasks, Constants(), metric=False)
+    torch.testing.assert_close(found.scatter_known, torch.full((3,), 2 / 8, dtype=torch.float64))
+    whole = calibrate_distances(made, Constants(), metric=False)
+    assert bool((whole.scatter_known == 1).all())
+    shrunk = found.shrunk(Constants())
+    assert bool((shrunk.trust > 0.7).all())

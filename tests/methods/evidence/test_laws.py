@@ -16,6 +16,7 @@ import torch
 from problems import piled
 
 from manyway import Evidence, Tasks, solve
+from manyway.sampling.embedded import load_glyphs
 
 N_PRESENT = 4
 N_ITEMS = 60
@@ -289,3 +290,24 @@ def test_equal_items_are_of_one_class_at_least():
         found = fitted.infer(np.repeat(item[None], 50, 0))
         assert found.n_present >= 1
         assert found.n_present < 2
+
+
+def test_a_second_example_of_one_class_costs_no_accuracy():
+    """Few differences within classes say little about the scatter, and are believed as far as that goes."""
+    letters = load_glyphs()
+    right = []
+    for seed in range(12):
+        draw = np.random.default_rng(seed)
+        rows = [draw.permutation(np.flatnonzero(letters.labels.numpy() == k)) for k in draw.permutation(215)[:30]]
+        present = draw.permutation(30)[:8]
+        items = np.concatenate([rows[k][5:14] for k in present])
+        truth = np.repeat(present, 9)
+        first = np.array([some[0] for some in rows])
+        for n_more in (0, 1):
+            examples = np.concatenate([first, [rows[k][1] for k in range(n_more)]]).astype(int)
+            labels = np.concatenate([np.arange(30), np.arange(n_more)]).astype(int)
+            features = letters.features.float().numpy()
+            tasks = Tasks.from_arrays(features[examples][None], labels[None], features[items][None])
+            right.append((solve("evidence", tasks).labels[0].numpy() == truth).mean())
+    of_one, of_more = np.mean(right[::2]), np.mean(right[1::2])
+    assert of_more > of_one - 0.015

@@ -148,6 +148,16 @@ class Calibration:
         return self.squared_distances(placed).mul_(self.precision.mul(-0.5).view(-1, 1, 1))
 
     @property
+    def scatter_known(self) -> Tensor:
+        """[t] how well S is known, from 0 to 1: min(1, f/K).
+
+        Where most classes have one sample, few differences within classes say it. What follows from
+        it, τ and the shrinkage of prototypes, counts so far: one class with a second sample cost 4
+        points on birds, compared with one sample of each.
+        """
+        return (self.freedom / self.counts.shape[1]).clamp_max(1)
+
+    @property
     def in_metric(self) -> Tensor | None:
         """[t] c: of a placed sample with residual r, the metric A contains c·rr'n/(n−1).
 
@@ -196,6 +206,8 @@ class Calibration:
         s_k = r_k and 80 with this; where classes are normal and features say little, s_k =
         r_k / max(r) costs up to 5 points.
 
+        Where S is hardly known, s_k is near 1 (``scatter_known``).
+
         A prototype counts as n_k / s_k samples, because the variance of its error is S s_k / n_k.
         Distances to the others stay as steep, so that τ is divided by the largest factor. With many
         features an error makes all distances longer by that variance. With few it is as likely to
@@ -219,7 +231,9 @@ class Calibration:
             ratio = mean_excess.clamp_min(0)
         factors = (ratio / (ratio + errors)).clamp_min(_LEAST_TRUST)
         common = factors.amax(-1, keepdim=True).sqrt()
-        factors = factors / common
+        known = self.scatter_known.unsqueeze(-1)
+        factors = torch.lerp(torch.ones_like(factors), factors / common, known)
+        reach = torch.lerp(torch.ones_like(common), common, known)
         worth = self.counts / factors
         share = self.n_varying / (self.n_varying + constants.few_columns**2)
         worth = 1 / torch.lerp(1 / worth.amax(-1, keepdim=True), 1 / worth, share.unsqueeze(-1))
@@ -231,7 +245,7 @@ class Calibration:
             counts=worth,
             precision=self.precision / factors.amax(-1),
             trust=factors,
-            reach=common.squeeze(-1),
+            reach=reach.squeeze(-1),
         )
 
     def unshrunk(self) -> Calibration:
@@ -553,9 +567,10 @@ def _by_leaving_out(
     if metric:
         for_metric = inner.some(every)  # a copy, because classifying may overwrite the others
     answers = left_out.classified(inner)
+    log_precision = torch.lerp(left_out.usual.log(), answers.precision.log(), plain.scatter_known)
     plain = replace(
         plain,
-        precision=answers.precision,
+        precision=answers.precision.where(plain.scatter_known == 1, log_precision.exp()),
         noise=answers.noise,
         left_out_losses=answers.losses,
     )
