@@ -126,8 +126,8 @@ class Printed(Stored):
     finished: str
 
 
-def show(title: str, header: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
-    """Print a table in Markdown, and keep it in the folder that MANYWAY_RESULTS names."""
+def show(title: str, header: Sequence[str], rows: Iterable[Sequence[object]]) -> list[list[str]]:
+    """Print a table in Markdown, and keep it in the folder that MANYWAY_RESULTS names; gives its cells."""
     print(f"\n### {title}\n\n{markdown(header, ())}", flush=True)
     shown: list[list[str]] = []
     for row in rows:
@@ -145,6 +145,7 @@ def show(title: str, header: Sequence[str], rows: Iterable[Sequence[object]]) ->
         )
         name = re.sub(r"\W+", "-", title).strip("-").lower()[:100]
         write_text(Path(folder) / "printed" / f"{name}.json", kept.to_json())
+    return shown
 
 
 def markdown(header: Sequence[str], rows: Iterable[Sequence[str]]) -> str:

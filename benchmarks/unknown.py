@@ -245,14 +245,8 @@ def main() -> None:
         header = ["K", "features", "shots", "near", "farther", "far"]
         show("Falsely unknown, Gaussian classes", header, gaussian_false_alarms(given.tasks))
         return
-    found: list[list[str]] = []
-
-    def rows() -> Iterator[list[str]]:
-        for row in open_set(given.data, given.tasks, given.val, given.shots, given.device):
-            found.append(row)
-            yield row
-
-    show("Unknown queries", HEADER, rows())
+    rows = open_set(given.data, given.tasks, given.val, given.shots, given.device)
+    found = show("Unknown queries", HEADER, rows)
     shots = [str(number) for number in given.shots if number > 1]
     title = f"Unknown queries, {'/'.join(shots)} shots"
     show(title, ["set", "AUROC", *SHORT[1:], "gain"], short_table(found, shots))

@@ -125,9 +125,9 @@ def rows(data: Path, sets: list[str], n_tasks: int) -> Iterator[list[object]]:
                     ]
 
 
-def by_rate(settings: Sequence[Sequence[object]]) -> Iterator[list[object]]:
+def by_rate(settings: Sequence[Sequence[str]]) -> Iterator[list[object]]:
     """A row per share of wrong labels: how far evidence is ahead of the best other method, from rows of all."""
-    found = [dict(zip(HEADER.split(" | "), map(str, row), strict=True)) for row in settings]
+    found = [dict(zip(HEADER.split(" | "), row, strict=True)) for row in settings]
     for rate in dict.fromkeys(one["wrong labels"] for one in found):
         some = [one for one in found if one["wrong labels"] == rate]
         differences = [float(one["difference"]) for one in some]
@@ -148,8 +148,8 @@ def main() -> None:
     options = parser.parse_args()
     warnings.filterwarnings("ignore", module="sklearn")
     title = "What wrong labels among the examples cost"
-    settings = list(rows(options.data, options.sets.split(","), options.tasks))
-    show(title, HEADER.split(" | "), settings)
+    found = rows(options.data, options.sets.split(","), options.tasks)
+    settings = show(title, HEADER.split(" | "), found)
     show(f"{title}, by their share", SHORT_HEADER.split(" | "), by_rate(settings))
 
 

@@ -488,7 +488,7 @@ def column_variances(rows: Tensor, middle: Tensor) -> Tensor:
     """[t, d] the mean squared difference of rows [t, s, d] from a middle [t, 1, d]."""
     if _fused(rows):
         equal = rows.new_full((1, 1), 1 / rows.shape[1]).expand(rows.shape[:2])
-        return _moments(rows, middle, equal)[0].squeeze(1)
+        return _moments(rows, middle, equal).squares.squeeze(1)
     return (rows - middle).square().mean(1)
 
 
@@ -515,22 +515,30 @@ def _within(rows: Tensor, classes: _Classes) -> Tensor:
     if classes.order is not None:
         from manyway.methods.calibration import representation_kernel
 
-        return representation_kernel.moments(rows, classes.means, classes.counted, classes.labels)[
-            0
-        ]
+        squares, _ = representation_kernel.moments(
+            rows, classes.means, classes.counted, classes.labels
+        )
+        return squares
     within = (rows - rows_of(classes.means, classes.labels)) * classes.counted.unsqueeze(-1)
     return within.square().sum(1, keepdim=True)
 
 
-def _moments(rows: Tensor, middle: Tensor, weights: Tensor) -> tuple[Tensor, Tensor]:
-    """[t, 1, d] twice: the weighted sums of squares and of fourth powers of rows [t, s, d] around a middle."""
+class _Moments(NamedTuple):
+    """Weighted sums over rows around a middle, for each column [t, 1, d]."""
+
+    squares: Tensor
+    fourths: Tensor  # of fourth powers
+
+
+def _moments(rows: Tensor, middle: Tensor, weights: Tensor) -> _Moments:
+    """Those of rows [t, s, d] with weights [t, s]."""
     if _fused(rows):
         from manyway.methods.calibration import representation_kernel
 
-        return representation_kernel.moments(rows, middle, weights)
+        return _Moments(*representation_kernel.moments(rows, middle, weights))
     squares = (rows - middle).square()
     shares = weights.unsqueeze(1)
-    return shares @ squares, shares @ squares.square()
+    return _Moments(squares=shares @ squares, fourths=shares @ squares.square())
 
 
 def _scales(

@@ -30,6 +30,7 @@ from manyway.methods.calibration import (
     tuned,
     weighted_sums,
 )
+from manyway.methods.calibration.left_out import can_leave_out
 from manyway.methods.calibration.transforms import QUERY_DEPENDENT
 from manyway.methods.evidence.blocks import InBlocks
 from manyway.methods.evidence.copies import KeptExamples, distinct
@@ -127,11 +128,8 @@ def _queries(placed: PlacedQueries, tasks: Tasks, parameters: Parameters) -> Bat
 
 
 def is_one_shot(tasks: Tasks) -> bool:
-    """Whether no class has two samples, given that each has one.
-
-    Known from the shape, without waiting for a GPU.
-    """
-    return tasks.n_support == tasks.n_classes
+    """Whether no class has two samples, given that each has one."""
+    return not can_leave_out(tasks)
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
