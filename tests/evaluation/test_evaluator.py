@@ -138,13 +138,21 @@ def test_paddle_leads_and_soft_kmeans_trails_on_real_text_features(shots, data_f
     assert scores["soft-kmeans"].accuracy < scores["simpleshot"].accuracy
 
 
-def test_chunks_that_do_not_fit_into_memory_are_halved_and_nothing_is_lost():
+@pytest.mark.parametrize(
+    "too_much",
+    [
+        torch.cuda.OutOfMemoryError(),
+        RuntimeError("CUDA error: out of memory\nSearch for `cudaErrorMemoryAllocation'"),
+        RuntimeError("CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling `cublasCreate(handle)`"),
+    ],
+)
+def test_chunks_that_do_not_fit_into_memory_are_halved_and_nothing_is_lost(too_much):
     sizes = []
 
     def narrow(tasks):
         sizes.append(len(tasks))
         if len(tasks) > 3:
-            raise torch.cuda.OutOfMemoryError
+            raise too_much
         return solve("simpleshot", tasks)
 
     features, spec = make_features(), TaskSpec(shots=2, k_eff=3, n_query=6)
@@ -163,6 +171,14 @@ def test_a_single_task_that_does_not_fit_into_memory_is_one_sentence():
 
     with pytest.raises(InputError, match="greedy needs more GPU memory than there is for a single task"):
         evaluate(greedy, make_features(), TaskSpec(shots=2, k_eff=3, n_query=6), n_tasks=3)
+
+
+def test_any_other_error_of_a_method_is_not_taken_for_a_lack_of_memory():
+    def broken(tasks):
+        raise RuntimeError("CUDA error: an illegal memory access was encountered")
+
+    with pytest.raises(RuntimeError, match="illegal memory access"):
+        evaluate(broken, make_features(), TaskSpec(shots=2, k_eff=3, n_query=6), n_tasks=3)
 
 
 def test_the_number_of_tasks_is_that_of_the_paper_by_default():

@@ -278,7 +278,9 @@ class _Measurement:
         if n_units <= self.limit:
             try:
                 return self._attempt(tasks)
-            except torch.cuda.OutOfMemoryError as error:
+            except RuntimeError as error:
+                if not _is_out_of_memory(error):
+                    raise
                 if n_units == 1:
                     raise InputError(
                         f"{self.name} needs more GPU memory than there is for a single task."
@@ -434,6 +436,20 @@ def _fitting(size: int, method: Any, features: FeatureSet, spec: TaskSpec) -> in
     while size > 1 and size * _task_bytes(method, features, spec, device.type) > free:
         size = (size + 1) // 2
     return size
+
+
+def _is_out_of_memory(error: RuntimeError) -> bool:
+    """Whether a GPU had too little memory.
+
+    PyTorch says so with an exception of its own. A kernel or a library that asks for memory itself,
+    while another process has the rest, fails in other words.
+    """
+    words = str(error)
+    return (
+        isinstance(error, torch.cuda.OutOfMemoryError)
+        or "CUDA error: out of memory" in words
+        or "CUBLAS_STATUS_ALLOC_FAILED" in words
+    )
 
 
 def clock(features: FeatureSet) -> float:

@@ -178,13 +178,12 @@ def _distinct_rows(tasks: Tasks, schedule: Schedule) -> Tensor | None:
     if len(counts) > _MOST_COMPARED or not len(labels) < n_pairs <= _MOST_PAIRS:
         return None
     rows = _scaled(tasks.support[0].double())
-    order = labels.argsort(stable=True)
-    of_classes = torch.split(rows[order], counts[counts > 0].tolist())
-    within = [distances_between(of_class[None])[0] for of_class in of_classes]
-    pairs = torch.cat([distances[_below_diagonal(distances)] for distances in within])
+    order = (counts[labels] * len(counts) + labels).argsort(stable=True)
+    within = [distances_between(classes) for classes in _classes_of_one_size(rows[order], counts)]
+    pairs = torch.cat([distances[:, _below_diagonal(distances)].flatten() for distances in within])
     n_columns = torch.tensor(rows.shape[1], device=rows.device)
     limit = copy_distance(pairs.mean(), n_columns, schedule).squeeze()
-    is_copy = torch.cat([(distances <= limit).tril(-1).any(1) for distances in within])
+    is_copy = torch.cat([(distances <= limit).tril(-1).any(2).flatten() for distances in within])
     kept = order[~is_copy].sort().values
     dropped = 1 - len(kept) / len(labels)
     if not dropped:
@@ -194,9 +193,21 @@ def _distinct_rows(tasks: Tasks, schedule: Schedule) -> Tensor | None:
     return kept
 
 
+def _classes_of_one_size(rows: Tensor, counts: Tensor) -> list[Tensor]:
+    """[c, n, d] the rows of the classes with n examples each, for every n; there are ``counts`` [k].
+
+    Rows [e, d] are those of the smallest classes first, and of one class after the other.
+    """
+    sizes, n_classes = counts[counts > 0].unique(return_counts=True)
+    parts = rows.split((sizes * n_classes).tolist())
+    return [
+        part.view(-1, size, rows.shape[1]) for part, size in zip(parts, sizes.tolist(), strict=True)
+    ]
+
+
 def _below_diagonal(distances: Tensor) -> Tensor:
-    """[n, n] whether a distance is below the diagonal, so that each pair is there once."""
-    return torch.ones_like(distances).tril(-1) > 0
+    """[n, n] whether one of the distances [c, n, n] is below the diagonal, where each pair is once."""
+    return torch.ones_like(distances[0]).tril(-1) > 0
 
 
 def _scaled(rows: Tensor) -> Tensor:

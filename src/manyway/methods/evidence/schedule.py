@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
-from functools import cached_property
+from functools import cache, cached_property
 from typing import Any, Literal, get_type_hints
 
 import torch
@@ -39,6 +39,8 @@ _NOT_ZERO = {
     "rehearsed_sd",
     "wrong_labels",
 }
+
+_types_of = cache(get_type_hints)  # finding them takes longer than checking them
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -138,7 +140,7 @@ def _check_constants(given: Mapping[str, Any]) -> None:
         if name not in defaults:
             hint = nearest(str(name), defaults)
             raise InputError(f"The schedule of evidence has no constant '{name}'; {hint}")
-    check_params("evidence, schedule", given, get_type_hints(Schedule))
+    check_params("evidence, schedule", given, _types_of(Schedule))
     for name, value in given.items():
         problem = _problem_of(name, value, defaults[name])
         if problem is not None:
@@ -183,7 +185,7 @@ class Parameters:
         return Parameters(**{name: arguments[name] for name in names if name in arguments})
 
     def __post_init__(self) -> None:
-        check_params("evidence", vars(self), get_type_hints(Parameters))
+        check_params("evidence", vars(self), _types_of(Parameters))
         _check_constants(self.schedule or {})
 
     @cached_property
