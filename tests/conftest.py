@@ -21,6 +21,13 @@ gc.disable()  # until the tests are collected: nothing of them is garbage
 for _name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
     os.environ.setdefault(_name, "1")
 os.environ.setdefault("DASK_DISTRIBUTED__WORKER__MULTIPROCESSING_METHOD", "spawn" if os.name == "nt" else "forkserver")
+# A cluster that stands by for the tests of a session looks at itself fifty times a second, which takes an eighth of a
+# core: here it looks seldom.
+for _name in ("ADMIN__TICK__INTERVAL", "ADMIN__SYSTEM_MONITOR__INTERVAL", "WORKER__MEMORY__MONITOR_INTERVAL"):
+    os.environ.setdefault(f"DASK_DISTRIBUTED__{_name}", "10s")
+os.environ.setdefault("DASK_DISTRIBUTED__ADMIN__TICK__CYCLE", "10s")
+os.environ.setdefault("DASK_DISTRIBUTED__WORKER__PROFILE__ENABLED", "False")
+os.environ.setdefault("DASK_DISTRIBUTED__SCHEDULER__ACTIVE_MEMORY_MANAGER__START", "False")
 if os.name == "nt":
     for _missing in ("mkfifo", "mknod"):
         setattr(os, _missing, lambda *_: pytest.skip("Windows has no pipes and devices among its files"))
