@@ -98,6 +98,36 @@ def quick_evidence(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture(scope="session")
+def _learned_before() -> dict[Any, Any]:
+    """What evidence has learned in the tests of a session, by what it was learned from."""
+    return {}
+
+
+@pytest.fixture
+def learned_once(monkeypatch: pytest.MonkeyPatch, _learned_before: dict[Any, Any]) -> None:
+    """What is learned from the same examples is kept: for what is asked of files, pages and words.
+
+    It takes most of the time of an answer. What evidence learns, and that it learns the same again, is asked in
+    ``tests/methods``.
+    """
+    from problems import content_of
+
+    from manyway.methods.evidence import solver
+
+    learn_and_rehearse = solver._learn_and_rehearse
+
+    def learn(tasks: Any, parameters: Any) -> Any:
+        examples = tasks.support, tasks.support_labels, tasks.base_mean, tasks.factor, tasks.centre, tasks.class_features
+        sizes = tasks.n_classes, tasks.n_query, tasks.pile is None, tasks.gaps, tasks.scores
+        content = (*map(content_of, examples), *sizes, repr(parameters))
+        if content not in _learned_before:
+            _learned_before[content] = learn_and_rehearse(tasks, parameters)
+        return _learned_before[content]
+
+    monkeypatch.setattr(solver, "_learn_and_rehearse", learn)
+
+
+@pytest.fixture(scope="session")
 def browser() -> Iterator[Any]:
     """One for all pages: it takes longer to start than a page to be tested."""
     with open_browser() as started:
