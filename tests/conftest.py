@@ -117,9 +117,10 @@ def learned_once(monkeypatch: pytest.MonkeyPatch, _learned_before: dict[Any, Any
     learn_and_rehearse = solver._learn_and_rehearse
 
     def learn(tasks: Any, parameters: Any) -> Any:
-        examples = tasks.support, tasks.support_labels, tasks.base_mean, tasks.factor, tasks.centre, tasks.class_features
+        examples = tasks.support, tasks.support_labels, tasks.base_mean, tasks.factor, tasks.centre
+        names = tasks.class_features
         sizes = tasks.n_classes, tasks.n_query, tasks.pile is None, tasks.gaps, tasks.scores
-        content = (*map(content_of, examples), *sizes, repr(parameters))
+        content = (*map(content_of, (*examples, names)), *sizes, repr(parameters))
         if content not in _learned_before:
             _learned_before[content] = learn_and_rehearse(tasks, parameters)
         return _learned_before[content]

@@ -81,8 +81,10 @@ def remember_types() -> None:
     core.tensor.__init__ = _remembered(core.tensor.__init__, lambda handle, type: type.name, ("handle", "type"))
 
 
-def _remembered(make: Callable[..., None], key_of: Callable[..., Any], own: tuple[str, ...] = ()) -> Callable[..., None]:
-    """An ``__init__`` that copies what it made of the same key before, but for the attributes that are its arguments."""
+def _remembered(
+    make: Callable[..., None], key_of: Callable[..., Any], own: tuple[str, ...] = ()
+) -> Callable[..., None]:
+    """An ``__init__`` that copies what it made of the same key before. The attributes ``own`` are its arguments."""
     made: dict[Any, dict[str, Any]] = {}
 
     def init(self: Any, *arguments: Any) -> None:
