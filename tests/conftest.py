@@ -21,6 +21,13 @@ gc.disable()  # until the tests are collected: nothing of them is garbage
 for _name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
     os.environ.setdefault(_name, "1")
 os.environ.setdefault("DASK_DISTRIBUTED__WORKER__MULTIPROCESSING_METHOD", "spawn" if os.name == "nt" else "forkserver")
+# A cluster that stands by for the tests of a session looks at itself fifty times a second, which takes an eighth of a
+# core: here it looks seldom.
+for _name in ("ADMIN__TICK__INTERVAL", "ADMIN__SYSTEM_MONITOR__INTERVAL", "WORKER__MEMORY__MONITOR_INTERVAL"):
+    os.environ.setdefault(f"DASK_DISTRIBUTED__{_name}", "10s")
+os.environ.setdefault("DASK_DISTRIBUTED__ADMIN__TICK__CYCLE", "10s")
+os.environ.setdefault("DASK_DISTRIBUTED__WORKER__PROFILE__ENABLED", "False")
+os.environ.setdefault("DASK_DISTRIBUTED__SCHEDULER__ACTIVE_MEMORY_MANAGER__START", "False")
 if os.name == "nt":
     for _missing in ("mkfifo", "mknod"):
         setattr(os, _missing, lambda *_: pytest.skip("Windows has no pipes and devices among its files"))
@@ -88,6 +95,36 @@ def quick_evidence(monkeypatch: pytest.MonkeyPatch) -> None:
     from problems import QUICK_EVIDENCE
 
     monkeypatch.setattr("manyway.labelling.label._FOR_ONE_SUPPORT", QUICK_EVIDENCE)
+
+
+@pytest.fixture(scope="session")
+def _learned_before() -> dict[Any, Any]:
+    """What evidence has learned in the tests of a session, by what it was learned from."""
+    return {}
+
+
+@pytest.fixture
+def learned_once(monkeypatch: pytest.MonkeyPatch, _learned_before: dict[Any, Any]) -> None:
+    """What is learned from the same examples is kept: for what is asked of files, pages and words.
+
+    It takes most of the time of an answer. What evidence learns, and that it learns the same again, is asked in
+    ``tests/methods``.
+    """
+    from problems import content_of
+
+    from manyway.methods.evidence import solver
+
+    learn_and_rehearse = solver._learn_and_rehearse
+
+    def learn(tasks: Any, parameters: Any) -> Any:
+        examples = tasks.support, tasks.support_labels, tasks.base_mean, tasks.factor, tasks.centre
+        names = tasks.class_features
+        content = (*map(content_of, (*examples, names)), tasks.n_classes, tasks.gaps, tasks.scores, repr(parameters))
+        if content not in _learned_before:
+            _learned_before[content] = learn_and_rehearse(tasks, parameters)
+        return _learned_before[content]
+
+    monkeypatch.setattr(solver, "_learn_and_rehearse", learn)
 
 
 @pytest.fixture(scope="session")

@@ -69,6 +69,13 @@ def piled(tasks: Tasks, size: int = 64, spread: Spread | None = None) -> Tasks:
     return made.with_known(tasks.known)
 
 
+def content_of(value: object) -> object:
+    """The same for tensors of the same type, shape and numbers; what is no tensor stands for itself."""
+    if not isinstance(value, torch.Tensor):
+        return value
+    return value.dtype, value.shape, value.contiguous().numpy().tobytes()
+
+
 def exact_prior(labels: torch.Tensor, alpha: float, n_classes: int) -> torch.Tensor:
     """ln p(labels) under a Dirichlet(α, …, α), for labels [n, q]."""
     counts = torch.nn.functional.one_hot(labels, n_classes).sum(1).double()

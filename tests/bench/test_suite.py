@@ -30,10 +30,15 @@ def test_every_table_and_figure_of_the_paper_has_a_suite_of_its_name():
     assert set(suite_names()) >= PAPER | {"standard", "dirichlet", "quickstart"}
 
 
+@pytest.fixture(scope="module")
+def titles():
+    return suite_titles()
+
+
 @pytest.mark.parametrize("name", suite_names())
-def test_shipped_suites_are_valid(name):
+def test_shipped_suites_are_valid(name, titles):
     suite = load_suite(name)
-    assert suite_titles()[name] == suite.shown.title
+    assert titles[name] == suite.shown.title
     points = [experiment for block in suite.blocks for experiment in block.experiments(n_classes=lambda features: 50)]
     assert points or all(plot.formulas for plot in suite.shown.plots)
 

@@ -6,6 +6,7 @@ from concurrent.futures import Executor, Future
 from contextlib import contextmanager
 from pathlib import Path
 
+import processes
 import pytest
 import torch
 
@@ -87,9 +88,12 @@ def in_this_process(number):
     yield Pools(gpu=Here(), cpu=Here())
 
 
-def test_processes_compute_the_answers():
+def test_processes_compute_the_answers(monkeypatch):
+    asked = []
+    monkeypatch.setattr(agree, "get_context", lambda kind: asked.append(kind) or processes.context())  # starts sooner
     with agree.processes(2) as pools:
         ((name, comparison),) = agree.in_turn(["simpleshot"], [2, 3], pools)
+    assert asked == ["spawn"]  # a fork has no CUDA
     assert name == "simpleshot"
     assert comparison.n_queries == 2 * 2 + 2 * 3
     assert not comparison.wrong

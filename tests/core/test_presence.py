@@ -110,6 +110,7 @@ def test_the_odds_of_a_classifier_say_which_classes_occur_and_some_class_does():
     assert presence([torch.inf] * 3).tolist() == [[1.0, 1.0, 1.0]]
 
 
+@pytest.mark.usefixtures("learned_once")
 def test_copies_of_items_are_no_new_evidence():
     """A burst of near-copies of each item makes hardly a further class certain."""
     tasks = sample_tasks(load_glyphs("val"), TaskSpec(shots=5, k_eff=10, n_query=40), seed=4, count=6)
@@ -145,6 +146,7 @@ def in_a_stream(tasks: Tasks, query: torch.Tensor) -> list[Solution]:
     return [found]
 
 
+@pytest.mark.usefixtures("learned_once")
 @pytest.mark.parametrize("solved", [in_memory, in_blocks, in_a_stream])
 def test_each_item_several_times_makes_hardly_a_list_longer_and_no_number_surer(solved):
     """Copies count nothing in the search, but are counted among the queries that its prior and its annealing know."""
@@ -161,6 +163,7 @@ def test_each_item_several_times_makes_hardly_a_list_longer_and_no_number_surer(
     assert widths[1] >= 0.9 * widths[0]
 
 
+@pytest.mark.usefixtures("learned_once")
 def test_frames_of_a_burst_that_differ_a_little_are_copies():
     """The frames of an item differ by a seventh of what two items of a class differ by."""
     tasks = make_tasks(4, shots=5, n_query=30, n_features=96)

@@ -6,8 +6,8 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
+from problems import content_of
 from review_problems import make_review
-from torch import Tensor
 
 from manyway.core import Tasks
 from manyway.methods.evidence.solver import learn_batch
@@ -22,7 +22,7 @@ def _learned_once() -> Iterator[None]:
     kept: dict[Any, Any] = {}
 
     def learn(tasks: Tasks, open_set: bool = False) -> Any:
-        content = (*map(_content, vars(tasks).values()), open_set)
+        content = (*map(content_of, vars(tasks).values()), open_set)
         if content not in kept:
             kept[content] = learn_batch(tasks, open_set)
         return kept[content]
@@ -30,12 +30,6 @@ def _learned_once() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("manyway.review.relabel.learn_batch", learn)
         yield
-
-
-def _content(value: object) -> object:
-    if not isinstance(value, Tensor):
-        return value
-    return value.dtype, value.shape, value.contiguous().numpy().tobytes()
 
 
 @pytest.fixture

@@ -117,8 +117,8 @@ def test_classes_whose_names_differ_stay_different(open_session, tmp_path):
 
 def test_confirming_makes_no_new_class(open_session):
     session = open_session(alike())
-    for row in range(40):
-        label(session, [row], [suggested(session)[row]])
+    label(session, range(40), suggested(session))
+    assert OPEN not in session.answers
     assert len(session.classes) == len(ALIKE)
 
 
@@ -497,8 +497,7 @@ def test_labels_stay_as_they_are_during_a_check_and_learn_at_its_end(session, mo
 
 
 def test_a_check_ends_with_a_statement_about_the_labels_without_an_answer(session):
-    for row in range(20):
-        label(session, [row], [truth(row)])
+    label(session, range(20), map(truth, range(20)))
     do(session, BeginCheck, tolerance=0.1, of="rest")
     state = in_check(session)
     assert not state["done"]
@@ -561,8 +560,7 @@ def test_a_check_of_which_every_item_is_reviewed_names_no_bound(session):
 
 
 def test_a_check_is_too_early_where_more_errors_are_expected_than_tolerated(session):
-    for row in range(25):
-        label(session, [row], [truth(row)])
+    label(session, range(25), map(truth, range(25)))
     expected = session.expected_errors()
     assert 1 < expected < 4
     offers = {(offer.tolerance, offer.of): offer for offer in session.planned()}
