@@ -120,16 +120,22 @@ def test_prototypes_are_shrunk_where_class_means_differ_no_more_than_by_chance(s
         assert (factors <= high).all()
 
 
+def shortening(shrunk):
+    """s_k: prototypes are also shortened by a_k = v_0/v_k, for the variances v_k = 1 + s_k/n_k of their samples."""
+    variances = 1 + 1 / shrunk.counts
+    return shrunk.trust * variances / variances.amin(-1, keepdim=True)
+
+
 def test_a_prototype_of_fewer_examples_is_shrunk_more():
     """What is expected of a class is r = ρ/(ρ + 1/n), for one ρ of all classes: r/(1 − r) = ρ n."""
     tasks = make_tasks(3, n_classes=12, n_features=8, shots=None)
     plain = calibrate_distances(tasks, Constants())
     shrunk = plain.shrunk(Constants())
-    factors = shrunk.offsets.norm(dim=-1) / plain.offsets.norm(dim=-1)
-    expected = factors * shrunk.reach.unsqueeze(-1)
+    torch.testing.assert_close(shrunk.trust, shrunk.offsets.norm(dim=-1) / plain.offsets.norm(dim=-1))
+    expected = shortening(shrunk) * shrunk.reach.unsqueeze(-1)
     ratios = expected / (1 - expected) / plain.counts
     torch.testing.assert_close(ratios, ratios[:, :1].expand_as(ratios))
-    torch.testing.assert_close(shrunk.precision, plain.precision / factors.amax(-1))
+    torch.testing.assert_close(shrunk.precision, plain.precision / shrunk.trust.mean(-1))
 
 
 def test_what_all_prototypes_are_shortened_by_counts_half():
@@ -215,7 +221,7 @@ def test_shrunk_prototypes_fit_the_moments_of_class_means(monkeypatch):
     plain = calibrate_distances(tasks, Constants())
     shrunk = plain.shrunk(Constants())
     counts, scatter = plain.counts[0].tolist(), float(plain.scatter)
-    expected = (shrunk.trust * shrunk.reach)[0].tolist()
+    expected = (shortening(shrunk) * shrunk.reach)[0].tolist()
     ratio = expected[0] / (1 - expected[0]) / counts[0]
     total = weights = 0.0
     for n, offset in zip(counts, plain.offsets[0], strict=True):
@@ -233,13 +239,39 @@ def test_a_shrunk_prototype_counts_as_the_samples_of_its_error_as_far_as_feature
     plain = calibrate_distances(tasks, Constants())
     shrunk = plain.shrunk(Constants(few_columns=few_columns))
     for t in range(2):
-        errors = [float(s / n) for s, n in zip(shrunk.trust[t], plain.counts[t], strict=True)]
+        errors = [float(s / n) for s, n in zip(shortening(shrunk)[t], plain.counts[t], strict=True)]
         share = 8 / (8 + few_columns**2)
         counts = [1 / (min(errors) + share * (error - min(errors))) for error in errors]
         assert shrunk.counts[t].tolist() == pytest.approx(counts)
-        squares = shrunk.offsets[t].square().sum(-1) - plain.scatter[t] / torch.tensor(counts)
-        torch.testing.assert_close(shrunk.squares[t], squares, rtol=1e-6, atol=1e-6)
         torch.testing.assert_close(shrunk.offsets[t], shrunk.trust[t].unsqueeze(-1) * plain.offsets[t])
+
+
+def test_distances_to_shrunk_prototypes_are_those_of_normal_features_for_rows_of_the_usual_length():
+    """a d² + S v_0 ln(v/v_0), less what the class with the least variance has beyond S."""
+    tasks = make_tasks(1, n_classes=9, n_features=8, shots=None)
+    plain = calibrate_distances(tasks, Constants(), metric=False)
+    shrunk = plain.shrunk(Constants(few_columns=0.0))
+    factors = shortening(shrunk)[0]
+    expected = factors * shrunk.reach[0]
+    ratio = (expected / (1 - expected) / plain.counts[0])[0]
+    scatter = plain.scatter[0]
+    rows = torch.randn(5, 8, dtype=plain.offsets.dtype, generator=torch.Generator().manual_seed(1))
+    rows = rows / rows.norm(dim=-1, keepdim=True) * (scatter * (1 + ratio)).sqrt()
+    variances = 1 + factors / plain.counts[0]
+    least = variances.min()
+    apart = (rows.unsqueeze(1) - factors.unsqueeze(-1) * plain.offsets[0]).square().sum(-1)
+    distances = least / variances * apart + scatter * least * (variances / least).log() - scatter * (least - 1)
+    torch.testing.assert_close(shrunk.squared_distances(rows[None])[0], distances)
+
+
+def test_classes_of_as_many_examples_are_as_far_as_their_errors_say():
+    """Nothing but S s/n is subtracted then."""
+    plain = calibrate_distances(make_tasks(2, n_classes=7, n_features=8, shots=3), Constants())
+    shrunk = plain.shrunk(Constants())
+    torch.testing.assert_close(shrunk.trust, shortening(shrunk))
+    squares = shrunk.offsets.square().sum(-1) - plain.scatter.unsqueeze(-1) * shrunk.trust / 3
+    torch.testing.assert_close(shrunk.squares, squares)
+    torch.testing.assert_close(shrunk.steepness, shrunk.reach)
 
 
 def test_unshrunk_prototypes_are_the_means_of_their_samples_again():
@@ -248,7 +280,7 @@ def test_unshrunk_prototypes_are_the_means_of_their_samples_again():
     shrunk = plain.shrunk(Constants())
     assert (shrunk.trust < 0.9).any()
     found = shrunk.unshrunk()
-    for name in ("offsets", "precision", "trust", "reach"):
+    for name in ("offsets", "precision", "trust", "reach", "steepness"):
         torch.testing.assert_close(getattr(found, name), getattr(plain, name))
     counts = torch.minimum(shrunk.counts, plain.examples)
     torch.testing.assert_close(found.counts, counts)
@@ -305,5 +337,12 @@ def test_few_differences_within_classes_say_their_part_of_the_precision_and_of_t
     torch.testing.assert_close(found.scatter_known, torch.full((3,), 2 / 8, dtype=torch.float64))
     whole = calibrate_distances(made, Constants(), metric=False)
     assert bool((whole.scatter_known == 1).all())
-    shrunk = found.shrunk(Constants())
-    assert bool((shrunk.trust > 0.7).all())
+    shrunk = found.shrunk(Constants(few_columns=0.0))
+    factors = shortening(shrunk)
+    of_one, of_two = factors.amin(-1), factors.amax(-1)
+    relative = of_one / of_two  # (ρ + ½)/(ρ + 1)
+    ratio = (relative - 0.5) / (1 - relative)
+    torch.testing.assert_close(of_two, shrunk.reach)
+    torch.testing.assert_close(shrunk.reach, 1 + 2 / 8 * ((ratio / (ratio + 0.5)).sqrt() - 1))
+    steepness = torch.lerp(shrunk.trust.amax(-1), shrunk.trust.mean(-1), 2 / 8)
+    torch.testing.assert_close(shrunk.steepness, steepness)

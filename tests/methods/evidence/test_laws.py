@@ -311,3 +311,25 @@ def test_a_second_example_of_one_class_costs_no_accuracy():
             right.append((solve("evidence", tasks).labels[0].numpy() == truth).mean())
     of_one, of_more = np.mean(right[::2]), np.mean(right[1::2])
     assert of_more > of_one - 0.015
+
+
+@pytest.mark.parametrize("counts", [(2, 20), (1, 5), (1, 1, 2, 2, 3, 5, 10, 20)], ids=str)
+def test_classes_of_few_examples_take_no_more_items_than_they_have(counts):
+    """Their samples are farther from their prototypes, which are short: both are known, and answers are balanced."""
+    right, nearest, of_few, truly = [], [], [], []
+    for seed in range(4):
+        draw = torch.Generator().manual_seed(seed)
+        centres = 0.3 * torch.randn(32, 256, generator=draw)
+        numbers = torch.tensor(counts)[torch.arange(32) % len(counts)][torch.randperm(32, generator=draw)]
+        labels = torch.arange(32).repeat_interleave(numbers)
+        truth = torch.randperm(32, generator=draw)[torch.arange(64) % 8]
+        examples, items = (centres[of] + torch.randn(len(of), 256, generator=draw) for of in (labels, truth))
+        tasks = Tasks.from_arrays(examples[None], labels[None], items[None])
+        found, simple = (solve(method, tasks).labels[0] for method in ("evidence", "simpleshot"))
+        few = numbers <= numbers.float().median()
+        right.append((found == truth).float().mean())
+        nearest.append((simple == truth).float().mean())
+        of_few.append(few[found].float().mean())
+        truly.append(few[truth].float().mean())
+    assert np.mean(right) > np.mean(nearest) + 0.1
+    assert abs(np.mean(of_few) - np.mean(truly)) < 0.3

@@ -243,7 +243,8 @@ def test_the_likelihood_of_a_row_with_gaps_is_that_of_what_is_there():
     placed = calibration.place(placing.scaled(tasks.query))[0]
     metric = calibration.placing().metric[0]
     given = ~tasks.query[0].isnan()
-    errors = calibration.scatter / calibration.counts[0]
+    # What is subtracted from the squared distances of whole rows; S/n where all classes have as many examples.
+    errors = calibration.offsets[0].square().sum(-1) - calibration.squares[0]
     assert len(set(calibration.counts[0].tolist())) == 4
     for row, here, likelihood in zip(placed, given, found, strict=True):
         missing = metric[~here]

@@ -110,9 +110,10 @@ class Calibration:
     left_out_losses: Tensor
     power: Tensor  # [t] what final probabilities are raised to
     clumped: Tensor  # [t] κ of ``manyway.methods.evidence.judge``; 0 where it is not measured
-    trust: Tensor  # [t, k] s, by which prototypes are shorter than the means of their samples
+    trust: Tensor  # [t, k] a·s, by which prototypes are shorter than the means of their samples
     # [t] √max(r): how far from the middle class means are expected, in lengths of their prototypes
     reach: Tensor
+    steepness: Tensor  # [t] what τ was divided by when prototypes became shorter
     freedom: Tensor  # [t] f, the degrees of freedom of the differences within classes
     weights: Tensor  # [t, s] how much each sample counts: less than 1 where its label looks wrong
     wrong: Tensor  # [t, s] the probability that its label is wrong
@@ -206,13 +207,22 @@ class Calibration:
         s_k = r_k and 80 with this; where classes are normal and features say little, s_k =
         r_k / max(r) costs up to 5 points.
 
-        Where S is hardly known, s_k is near 1 (``scatter_known``).
+        Where S is hardly known, what they have in common counts as far as it is (``scatter_known``).
 
         A prototype counts as n_k / s_k samples, because the variance of its error is S s_k / n_k.
-        Distances to the others stay as steep, so that τ is divided by the largest factor. With many
-        features an error makes all distances longer by that variance. With few it is as likely to
-        make a prototype attractive: of the differences between classes the part d/(d + N₀²) is
-        taken into account, with N₀ = ``few_columns``.
+        With few features an error is as likely to make a prototype attractive: of the differences
+        between classes the part d/(d + N₀²) is taken into account, with N₀ = ``few_columns``.
+
+        The samples of a class then have the variance S v_k around its prototype, v_k = 1 + s_k/n_k,
+        and as normal features their log-likelihood is −½ τ (a_k d² + S v_0 ln(v_k/v_0)), where v_0
+        is the least v_k and a_k = v_0/v_k. All rows z are about as long, so that in a_k ‖z‖² the
+        expected length S (1 + ρ) takes the place of their own: the rest is linear, with the
+        prototypes a_k s_k w_k. Where S s_k/n_k was subtracted and τ was the same for all, classes
+        of one example took the queries of others: with 1 to 20 examples, 43 % of birds were right
+        where SimpleShot has 45 and this has 68.
+
+        Distances to the others stay as steep on average: τ is divided by the mean of a_k s_k, and
+        nearer to the largest where S is hardly known.
         """
         n_classes = self.counts.shape[1]
         if n_classes < 2:
@@ -230,22 +240,39 @@ class Calibration:
             mean_excess = (excess * weights).sum(-1, keepdim=True) / weights.sum(-1, keepdim=True)
             ratio = mean_excess.clamp_min(0)
         factors = (ratio / (ratio + errors)).clamp_min(_LEAST_TRUST)
-        common = factors.amax(-1, keepdim=True).sqrt()
+        largest = factors.amax(-1, keepdim=True)
         known = self.scatter_known.unsqueeze(-1)
-        factors = torch.lerp(torch.ones_like(factors), factors / common, known)
-        reach = torch.lerp(torch.ones_like(common), common, known)
+        reach = torch.lerp(torch.ones_like(largest), largest.sqrt(), known)
+        factors = factors / largest * reach
         worth = self.counts / factors
         share = self.n_varying / (self.n_varying + constants.few_columns**2)
         worth = 1 / torch.lerp(1 / worth.amax(-1, keepdim=True), 1 / worth, share.unsqueeze(-1))
+        return self._shortened(factors, worth, reach.squeeze(-1), ratio)
+
+    def _shortened(
+        self, factors: Tensor, worth: Tensor, reach: Tensor, ratio: Tensor
+    ) -> Calibration:
+        """With prototypes shortened by ``factors`` [t, k], worth so many samples [t, k].
+
+        Class means have the variance ``ratio`` [t, 1] in units of S; see ``shrunk``.
+        """
+        variances = 1 + 1 / worth
+        least = variances.amin(-1, keepdim=True)
+        slopes = least / variances
         offsets = self.offsets * factors.unsqueeze(-1)
+        per_scatter = least * (variances / least).log() - (least - 1) - (1 - slopes) * (1 + ratio)
+        squares = slopes * offsets.square().sum(-1) + self.scatter.unsqueeze(-1) * per_scatter
+        trust = factors * slopes
+        steepness = torch.lerp(trust.amax(-1), trust.mean(-1), self.scatter_known)
         return replace(
             self,
-            offsets=offsets,
-            squares=offsets.square().sum(-1) - self.scatter.unsqueeze(-1) / worth,
+            offsets=self.offsets * trust.unsqueeze(-1),
+            squares=squares,
             counts=worth,
-            precision=self.precision / factors.amax(-1),
-            trust=factors,
-            reach=reach.squeeze(-1),
+            precision=self.precision / steepness,
+            trust=trust,
+            reach=reach,
+            steepness=steepness,
         )
 
     def unshrunk(self) -> Calibration:
@@ -260,10 +287,10 @@ class Calibration:
             offsets=offsets,
             squares=offsets.square().sum(-1) - self.scatter.unsqueeze(-1) / counts,
             counts=counts,
-            # Not the largest trust, which is 1 where classes were added (``with_classes``).
-            precision=self.precision * self.reach,
+            precision=self.precision * self.steepness,
             trust=torch.ones_like(self.trust),
             reach=torch.ones_like(self.reach),
+            steepness=torch.ones_like(self.steepness),
         )
 
     def with_classes(self, placed: Tensor) -> Calibration:
@@ -610,6 +637,7 @@ def _plain(
         clumped=torch.zeros_like(usual),
         trust=torch.ones_like(counts),
         reach=torch.ones_like(usual),
+        steepness=torch.ones_like(usual),
         freedom=moments.freedom,
         weights=judged.weights,
         wrong=judged.wrong,

@@ -161,7 +161,7 @@ class _OneTask:
     metric: Tensor  # [d, d] its rows belong to the columns
     products: Tensor  # [d, d] of these rows
     prototypes: Tensor  # [k, d]
-    errors: Tensor  # [k] S/n
+    errors: Tensor  # [k] S/n: what is subtracted from a squared distance
     half_precision: Tensor  # [] τ/2
 
     @staticmethod
@@ -178,7 +178,7 @@ class _OneTask:
             metric=rows,
             products=rows @ rows.mT,
             prototypes=prototypes,
-            errors=own(calibration.scatter) / own(calibration.counts),
+            errors=prototypes.square().sum(-1) - own(calibration.squares),
             half_precision=own(calibration.precision) / 2,
         )
 
