@@ -198,11 +198,9 @@ def _classes_of_one_size(rows: Tensor, counts: Tensor) -> list[Tensor]:
 
     Rows [e, d] are those of the smallest classes first, and of one class after the other.
     """
-    sizes, n_classes = counts[counts > 0].unique(return_counts=True)
-    parts = rows.split((sizes * n_classes).tolist())
-    return [
-        part.view(-1, size, rows.shape[1]) for part, size in zip(parts, sizes.tolist(), strict=True)
-    ]
+    n_classes = counts.bincount()[1:]  # with 1, 2, … examples
+    parts = torch.split(rows, (n_classes * torch.arange(1, len(n_classes) + 1).to(counts)).tolist())
+    return [part.view(-1, size, rows.shape[1]) for size, part in enumerate(parts, 1) if len(part)]
 
 
 def _below_diagonal(distances: Tensor) -> Tensor:
