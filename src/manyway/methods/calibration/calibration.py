@@ -218,8 +218,8 @@ class Calibration:
         is the least v_k and a_k = v_0/v_k. All rows z are about as long, so that in a_k ‖z‖² the
         expected length S (1 + ρ) takes the place of their own: the rest is linear, with the
         prototypes a_k s_k w_k. Where S s_k/n_k was subtracted and τ was the same for all, classes
-        of one example took the queries of others: with 1 to 20 examples, 43 % of birds were right
-        where SimpleShot has 45 and this has 68.
+        of one example took the queries of others: with 1 to 20 examples, 46 % of birds were right
+        where SimpleShot has 43 and this has 68.
 
         Distances to the others stay as steep on average: τ is divided by the mean of a_k s_k, and
         nearer to the largest where S is hardly known.
