@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-from concurrent.futures import ProcessPoolExecutor
-
-import processes
 import pytest
 from bench_problems import data_folder_with_toy
 
@@ -63,19 +60,8 @@ def test_code_runs_only_where_it_is_allowed(folder, run_in_folder):  # noqa: F81
     assert not (folder / "results").exists()
 
 
-class Processes(ProcessPoolExecutor):
-    """In the place of joblib's, which take seconds to start: those of test_runner.py are joblib's."""
-
-    def __init__(self, number):
-        super().__init__(number, mp_context=processes.context())
-
-    def shutdown(self, kill_workers):
-        super().shutdown()
-
-
-@pytest.mark.parametrize("jobs", ["1", "2"])
-def test_an_own_method_is_compared_with_the_others(jobs, folder, run_in_folder, monkeypatch):  # noqa: F811
-    monkeypatch.setattr("joblib.externals.loky.ProcessPoolExecutor", Processes)
+@pytest.mark.parametrize("jobs", ["1", pytest.param("2", marks=pytest.mark.slow)])
+def test_an_own_method_is_compared_with_the_others(jobs, folder, run_in_folder):  # noqa: F811
     code, out, err = run_in_folder("bench", "suite.toml", "--allow-code", "--jobs", jobs)
     assert code == 0, err
     assert "mine.py:mine" in out

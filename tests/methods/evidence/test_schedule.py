@@ -12,7 +12,6 @@ from manyway import InputError, solve
 from manyway.methods.evidence import schedule as schedule_module
 from manyway.methods.evidence.prior import grid_of_alphas
 from manyway.methods.evidence.schedule import Parameters, Schedule, agreement
-from manyway.methods.evidence.solver import prepare_evidence
 import itertools
 
 
@@ -100,11 +99,9 @@ def test_every_constant_refuses_what_its_formula_cannot_use(constant):
     for value in (-1.0, 0.0, float("inf"), "a"):
         if is_refused({constant.name: value}):
             continue
-        parameters = {"schedule": {"anneal_steps": 1, constant.name: value}, "max_iter": 2}
-        prepared = prepare_evidence(tasks, **parameters)
+        schedule = {"anneal_steps": 1, constant.name: value}
         for options in ({"adapt": True}, {"open_set": True, "adapt": False}):
-            found = solve("evidence", tasks, prepared=prepared, **parameters, **options)
-            assert found.labels.shape == (1, 6)
+            assert solve("evidence", tasks, schedule=schedule, max_iter=2, **options).labels.shape == (1, 6)
 
 
 def is_refused(schedule: dict[str, object]) -> bool:

@@ -96,7 +96,8 @@ class Calibration:
     middle: Tensor
     metric: Metric | None  # None: plain distances
     offsets: Tensor  # [t, k, d] placed prototypes
-    squares: Tensor  # [t, k] their squared lengths, minus the bias S/n_k
+    # [t, k] what is added to ‖z‖² − 2 z·w_k: their squared lengths, minus S/n_k; see also ``shrunk``
+    squares: Tensor
     n_varying: Tensor  # [t] d, how many columns of the features are not constant
     counts: Tensor  # [t, k] n, how many samples a prototype is worth; see also ``shrunk``
     examples: Tensor  # [t, k] the samples that it was made of
@@ -141,11 +142,11 @@ class Calibration:
         return Placing(middle=middle, metric=metric, factor=factor)
 
     def squared_distances(self, placed: Tensor) -> Tensor:
-        """[t, q, k] ‖z_q − w_k‖² − S/n_k for placed features."""
+        """[t, q, k] ‖z_q − w_k‖² − S/n_k for placed features; see also ``shrunk``."""
         return distances_to(placed, self.offsets, self.squares)
 
     def log_likelihood(self, placed: Tensor) -> Tensor:
-        """[t, q, k] = −½ τ (‖z_q − w_k‖² − S/n_k) for placed features."""
+        """[t, q, k] = −½ τ times the squared distances of placed features."""
         return self.squared_distances(placed).mul_(self.precision.mul(-0.5).view(-1, 1, 1))
 
     @property
@@ -153,8 +154,8 @@ class Calibration:
         """[t] how well S is known, from 0 to 1: min(1, f/K).
 
         Where most classes have one sample, few differences within classes say it. What follows from
-        it, τ and the shrinkage of prototypes, counts so far: one class with a second sample cost 4
-        points on birds, compared with one sample of each.
+        it, τ and what all prototypes are shortened by, counts so far: one class with a second sample
+        cost 4 points on birds, compared with one sample of each.
         """
         return (self.freedom / self.counts.shape[1]).clamp_max(1)
 
@@ -229,7 +230,8 @@ class Calibration:
             return self
         scatter = self.scatter.clamp_min(torch.finfo(self.scatter.dtype).tiny).unsqueeze(-1)
         errors = 1 / self.counts
-        lengths = (self.offsets.square().sum(-1) / scatter).clamp_max(_FARTHEST)
+        squares = self.offsets.square().sum(-1)
+        lengths = (squares / scatter).clamp_max(_FARTHEST)
         excess = lengths - (1 - 2 / n_classes) * errors - errors.mean(-1, keepdim=True) / n_classes
         excess = excess / (1 - 1 / n_classes)
         ratio = torch.zeros_like(scatter)
@@ -247,21 +249,22 @@ class Calibration:
         worth = self.counts / factors
         share = self.n_varying / (self.n_varying + constants.few_columns**2)
         worth = 1 / torch.lerp(1 / worth.amax(-1, keepdim=True), 1 / worth, share.unsqueeze(-1))
-        return self._shortened(factors, worth, reach.squeeze(-1), ratio)
+        shortened = self._shortened(factors, squares, worth, ratio)
+        return replace(shortened, reach=reach.squeeze(-1))
 
     def _shortened(
-        self, factors: Tensor, worth: Tensor, reach: Tensor, ratio: Tensor
+        self, factors: Tensor, squares: Tensor, worth: Tensor, ratio: Tensor
     ) -> Calibration:
-        """With prototypes shortened by ``factors`` [t, k], worth so many samples [t, k].
+        """With prototypes of squared lengths ``squares`` [t, k], shortened by ``factors`` [t, k].
 
-        Class means have the variance ``ratio`` [t, 1] in units of S; see ``shrunk``.
+        Each is worth so many samples [t, k]. Class means have the variance ``ratio`` [t, 1] in
+        units of S; see ``shrunk``.
         """
         variances = 1 + 1 / worth
         least = variances.amin(-1, keepdim=True)
         slopes = least / variances
-        offsets = self.offsets * factors.unsqueeze(-1)
         per_scatter = least * (variances / least).log() - (least - 1) - (1 - slopes) * (1 + ratio)
-        squares = slopes * offsets.square().sum(-1) + self.scatter.unsqueeze(-1) * per_scatter
+        squares = slopes * factors.square() * squares + self.scatter.unsqueeze(-1) * per_scatter
         trust = factors * slopes
         steepness = torch.lerp(trust.amax(-1), trust.mean(-1), self.scatter_known)
         return replace(
@@ -271,7 +274,6 @@ class Calibration:
             counts=worth,
             precision=self.precision / steepness,
             trust=trust,
-            reach=reach,
             steepness=steepness,
         )
 

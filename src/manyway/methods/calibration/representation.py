@@ -523,22 +523,22 @@ def _within(rows: Tensor, classes: _Classes) -> Tensor:
     return within.square().sum(1, keepdim=True)
 
 
-class _Moments(NamedTuple):
+class _PowerSums(NamedTuple):
     """Weighted sums over rows around a middle, for each column [t, 1, d]."""
 
     squares: Tensor
     fourths: Tensor  # of fourth powers
 
 
-def _moments(rows: Tensor, middle: Tensor, weights: Tensor) -> _Moments:
+def _moments(rows: Tensor, middle: Tensor, weights: Tensor) -> _PowerSums:
     """Those of rows [t, s, d] with weights [t, s]."""
     if _fused(rows):
         from manyway.methods.calibration import representation_kernel
 
-        return _Moments(*representation_kernel.moments(rows, middle, weights))
+        return _PowerSums(*representation_kernel.moments(rows, middle, weights))
     squares = (rows - middle).square()
     shares = weights.unsqueeze(1)
-    return _Moments(squares=shares @ squares, fourths=shares @ squares.square())
+    return _PowerSums(squares=shares @ squares, fourths=shares @ squares.square())
 
 
 def _scales(
