@@ -473,3 +473,11 @@ def test_an_estimators_documentation_is_the_solvers():
     assert list(entries) == ["base_mean", "weight"]
     assert entries["weight"] == "weight : float, default=1.0\n    Multiplies the means."
     assert {"prepared_", "centres_", "spread_"} <= set(doc_entries(sections["Attributes"]))
+
+
+@pytest.mark.parametrize("estimator", [SimpleShot, Evidence])
+def test_one_example_per_class_is_no_reason_for_a_warning(estimator, recwarn):
+    """scikit-learn would take as many numbers as rows for a regression."""
+    tasks = make_tasks(1, n_classes=40, shots=1)
+    estimator().fit(tasks.support[0].numpy(), np.arange(40)).predict(tasks.query[0].numpy())
+    assert not [str(one.message) for one in recwarn]

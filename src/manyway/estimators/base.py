@@ -4,7 +4,7 @@ import inspect
 from collections.abc import Callable, Mapping
 from functools import cached_property
 from typing import Any, ClassVar, TypeVar
-from warnings import warn
+from warnings import catch_warnings, filterwarnings, warn
 
 import numpy as np
 import torch
@@ -31,6 +31,16 @@ from manyway.estimators.values import (
 from manyway.methods import Method, get_method, needs_whole_rows
 
 Classifier = TypeVar("Classifier", bound="TransductiveClassifier")
+
+
+def _check_labels(y: np.ndarray[Any, Any]) -> None:
+    """Refuse what is no label, such as fractions.
+
+    scikit-learn takes many classes of one example for a regression, and warns of it.
+    """
+    with catch_warnings():
+        filterwarnings("ignore", message="The number of unique classes", category=UserWarning)
+        check_classification_targets(y)
 
 
 class _ConvergenceWarning(ConvergenceWarning, SklearnConvergenceWarning):  # type: ignore[misc]
@@ -133,7 +143,7 @@ class TransductiveClassifier(BatchClassifier):
                 X, y = validate_data(
                     self, self._whole_rows(X), read_labels(y), copy=True, **self._accepted
                 )
-                check_classification_targets(y)
+                _check_labels(y)
         self._method.check(self._params())
         self.classes_, self.support_labels_ = np.unique(y, return_inverse=True)
         if vectors is not None and labels is not None:

@@ -121,7 +121,11 @@ def test_prototypes_are_shrunk_where_class_means_differ_no_more_than_by_chance(s
 
 
 def shortening(shrunk):
-    """s_k: prototypes are also shortened by a_k = v_0/v_k, for the variances v_k = 1 + s_k/n_k of their samples."""
+    """s_k: prototypes are also shortened by a_k = v_0/v_k, for the variances v_k = 1 + s_k/n_k of their samples.
+
+    β is 1: there are as many differences within classes as classes.
+    """
+    assert bool((shrunk.scatter_known == 1).all())
     variances = 1 + 1 / shrunk.counts
     return shrunk.trust * variances / variances.amin(-1, keepdim=True)
 
@@ -235,7 +239,7 @@ def test_shrunk_prototypes_fit_the_moments_of_class_means(monkeypatch):
 
 @pytest.mark.parametrize("few_columns", [0.0, 3.0, 1e6])
 def test_a_shrunk_prototype_counts_as_the_samples_of_its_error_as_far_as_features_are_many(few_columns):
-    tasks = make_tasks(2, n_classes=7, n_features=8, shots=None)
+    tasks = make_tasks(2, n_classes=9, n_features=8, shots=None)
     plain = calibrate_distances(tasks, Constants())
     shrunk = plain.shrunk(Constants(few_columns=few_columns))
     for t in range(2):
@@ -338,11 +342,16 @@ def test_few_differences_within_classes_say_their_part_of_the_precision_and_of_t
     whole = calibrate_distances(made, Constants(), metric=False)
     assert bool((whole.scatter_known == 1).all())
     shrunk = found.shrunk(Constants(few_columns=0.0))
-    factors = shortening(shrunk)
-    of_one, of_two = factors.amin(-1), factors.amax(-1)
+    longer = found.counts / shrunk.counts  # β s
+    of_one, of_two = longer.amin(-1), longer.amax(-1)
     relative = of_one / of_two  # (ρ + ½)/(ρ + 1)
     ratio = (relative - 0.5) / (1 - relative)
-    torch.testing.assert_close(of_two, shrunk.reach)
-    torch.testing.assert_close(shrunk.reach, 1 + 2 / 8 * ((ratio / (ratio + 0.5)).sqrt() - 1))
+    root = (ratio / (ratio + 0.5)).sqrt()
+    beta = 1 / (root + 2 / 8 * (1 - root))
+    torch.testing.assert_close(of_two, beta * root)
+    torch.testing.assert_close(shrunk.reach, root / beta)
+    variances = 1 + longer / beta.unsqueeze(-1) / found.counts
+    slopes = variances.amin(-1, keepdim=True) / variances
+    torch.testing.assert_close(shrunk.trust, slopes * longer)
     steepness = torch.lerp(shrunk.trust.amax(-1), shrunk.trust.mean(-1), 2 / 8)
     torch.testing.assert_close(shrunk.steepness, steepness)

@@ -313,9 +313,8 @@ def test_a_second_example_of_one_class_costs_no_accuracy():
     assert of_more > of_one - 0.015
 
 
-@pytest.mark.parametrize("counts", [(2, 20), (1, 5), (1, 1, 2, 2, 3, 5, 10, 20)], ids=str)
-def test_classes_of_few_examples_take_no_more_items_than_they_have(counts):
-    """Their samples are farther from their prototypes, which are short: both are known, and answers are balanced."""
+def labelled_with_unequal_examples(counts):
+    """Normal features: how many items are right, and how many more get a class of few examples than have one."""
     right, nearest, of_few, truly = [], [], [], []
     for seed in range(4):
         draw = torch.Generator().manual_seed(seed)
@@ -331,5 +330,19 @@ def test_classes_of_few_examples_take_no_more_items_than_they_have(counts):
         nearest.append((simple == truth).float().mean())
         of_few.append(few[found].float().mean())
         truly.append(few[truth].float().mean())
-    assert np.mean(right) > np.mean(nearest) + 0.1
-    assert abs(np.mean(of_few) - np.mean(truly)) < 0.3
+    return np.mean(right) - np.mean(nearest), np.mean(of_few) - np.mean(truly)
+
+
+@pytest.mark.parametrize("counts", [(2, 20), (1, 5), (1, 1, 2, 2, 3, 5, 10, 20)], ids=str)
+def test_classes_of_few_examples_take_no_more_items_than_they_have(counts):
+    """Their samples are farther from their prototypes, which are short: both are known, and answers are balanced."""
+    gain, excess = labelled_with_unequal_examples(counts)
+    assert gain > 0.1
+    assert abs(excess) < 0.3
+
+
+def test_classes_of_one_example_take_no_more_items_than_they_have_beside_classes_of_two():
+    """What is doubted of the scatter then, is doubted of all classes."""
+    gain, excess = labelled_with_unequal_examples((1, 2))
+    assert gain > -0.1
+    assert abs(excess) < 0.3

@@ -111,8 +111,8 @@ class Calibration:
     left_out_losses: Tensor
     power: Tensor  # [t] what final probabilities are raised to
     clumped: Tensor  # [t] κ of ``manyway.methods.evidence.judge``; 0 where it is not measured
-    trust: Tensor  # [t, k] a·s, by which prototypes are shorter than the means of their samples
-    # [t] √max(r): how far from the middle class means are expected, in lengths of their prototypes
+    trust: Tensor  # [t, k] β·a·s, by which prototypes are shorter than the means of their samples
+    # [t] √max(r)/β: how far from the middle class means are expected, in lengths of prototypes
     reach: Tensor
     steepness: Tensor  # [t] what τ was divided by when prototypes became shorter
     freedom: Tensor  # [t] f, the degrees of freedom of the differences within classes
@@ -208,26 +208,30 @@ class Calibration:
         s_k = r_k and 80 with this; where classes are normal and features say little, s_k =
         r_k / max(r) costs up to 5 points.
 
-        Where S is hardly known, what they have in common counts as far as it is (``scatter_known``).
-
-        A prototype counts as n_k / s_k samples, because the variance of its error is S s_k / n_k.
+        The samples of a class have the variance S v_k around its prototype, v_k = 1 + s_k/n_k.
         With few features an error is as likely to make a prototype attractive: of the differences
         between classes the part d/(d + N₀²) is taken into account, with N₀ = ``few_columns``.
 
-        The samples of a class then have the variance S v_k around its prototype, v_k = 1 + s_k/n_k,
-        and as normal features their log-likelihood is −½ τ (a_k d² + S v_0 ln(v_k/v_0)), where v_0
-        is the least v_k and a_k = v_0/v_k. All rows z are about as long, so that in a_k ‖z‖² the
-        expected length S (1 + ρ) takes the place of their own: the rest is linear, with the
-        prototypes a_k s_k w_k. Where S s_k/n_k was subtracted and τ was the same for all, classes
-        of one example took the queries of others: with 1 to 20 examples, 46 % of birds were right
-        where SimpleShot has 43 and this has 68.
-
-        Distances to the others stay as steep on average: τ is divided by the mean of a_k s_k, and
-        nearer to the largest where S is hardly known.
+        Where S is hardly known, prototypes stay longer: β s_k w_k with β = 1 for a known S and
+        1/√max(r) for an unknown one, as for one sample of each class (``scatter_known``). A
+        prototype counts as n_k / (β s_k) samples, by the variance of its error.
         """
         n_classes = self.counts.shape[1]
         if n_classes < 2:
             return self
+        expected = self._expected_lengths()
+        root = expected.factors.amax(-1, keepdim=True).sqrt()
+        halfway = expected.factors / root
+        stretch = 1 / torch.lerp(root, torch.ones_like(root), self.scatter_known.unsqueeze(-1))
+        share = (self.n_varying / (self.n_varying + constants.few_columns**2)).unsqueeze(-1)
+        variances = 1 + _lerp_from_least(halfway / self.counts, share)
+        errors = _lerp_from_least(stretch * halfway / self.counts, share)
+        shortened = self._shortened(halfway, stretch, variances, expected)
+        return replace(shortened, counts=1 / errors, reach=(root / stretch).squeeze(-1))
+
+    def _expected_lengths(self) -> _ExpectedLengths:
+        """What the moments of the prototypes say about their lengths; see ``shrunk``."""
+        n_classes = self.counts.shape[1]
         scatter = self.scatter.clamp_min(torch.finfo(self.scatter.dtype).tiny).unsqueeze(-1)
         errors = 1 / self.counts
         squares = self.offsets.square().sum(-1)
@@ -241,37 +245,44 @@ class Calibration:
             weights = bounded * (ratio + errors) ** -2
             mean_excess = (excess * weights).sum(-1, keepdim=True) / weights.sum(-1, keepdim=True)
             ratio = mean_excess.clamp_min(0)
-        factors = (ratio / (ratio + errors)).clamp_min(_LEAST_TRUST)
-        largest = factors.amax(-1, keepdim=True)
-        known = self.scatter_known.unsqueeze(-1)
-        reach = torch.lerp(torch.ones_like(largest), largest.sqrt(), known)
-        factors = factors / largest * reach
-        worth = self.counts / factors
-        share = self.n_varying / (self.n_varying + constants.few_columns**2)
-        worth = 1 / torch.lerp(1 / worth.amax(-1, keepdim=True), 1 / worth, share.unsqueeze(-1))
-        shortened = self._shortened(factors, squares, worth, ratio)
-        return replace(shortened, reach=reach.squeeze(-1))
+        return _ExpectedLengths(
+            ratio=ratio,
+            factors=(ratio / (ratio + errors)).clamp_min(_LEAST_TRUST),
+            of_means=scatter * (ratio + errors),
+        )
 
     def _shortened(
-        self, factors: Tensor, squares: Tensor, worth: Tensor, ratio: Tensor
+        self, halfway: Tensor, stretch: Tensor, variances: Tensor, expected: _ExpectedLengths
     ) -> Calibration:
-        """With prototypes of squared lengths ``squares`` [t, k], shortened by ``factors`` [t, k].
+        """With the prototypes β s_k w_k, for s = ``halfway`` [t, k] and β = ``stretch`` [t, 1].
 
-        Each is worth so many samples [t, k]. Class means have the variance ``ratio`` [t, 1] in
-        units of S; see ``shrunk``.
+        As normal features of the variances S v_k [t, k] around s_k w_k, the samples of a class have
+        the log-likelihood −½ τ (a_k ‖z − s_k w_k‖² + S v_0 ln(v_k/v_0)), where v_0 is the least v_k
+        and a_k = v_0/v_k. All rows z are about as long, so that in a_k ‖z‖² the expected length
+        S (1 + ρ) takes the place of their own: the rest is linear. Where S s_k/n_k was subtracted
+        and τ was the same for all, classes of one example took the queries of others: with 1 to 20
+        examples, 46 % of birds were right where SimpleShot has 43 and this has 68.
+
+        All of this is multiplied by β. Only where ‖w_k‖² differs from its expectation S (ρ + 1/n_k)
+        it counts as for prototypes that are β times as long: where β s_k = 1 nothing is left but
+        the distance to the mean.
+
+        Distances to the others stay as steep on average: τ is divided by the mean of β a_k s_k, and
+        nearer to the largest where S is hardly known.
         """
-        variances = 1 + 1 / worth
         least = variances.amin(-1, keepdim=True)
         slopes = least / variances
-        per_scatter = least * (variances / least).log() - (least - 1) - (1 - slopes) * (1 + ratio)
-        squares = slopes * factors.square() * squares + self.scatter.unsqueeze(-1) * per_scatter
-        trust = factors * slopes
+        logarithms = least * (variances / least).log()
+        per_scatter = logarithms - (least - 1) - (1 - slopes) * (1 + expected.ratio)
+        usual = slopes * halfway.square() * expected.of_means
+        usual = stretch * (usual + self.scatter.unsqueeze(-1) * per_scatter)
+        unusual = self.offsets.square().sum(-1) - expected.of_means
+        trust = stretch * slopes * halfway
         steepness = torch.lerp(trust.amax(-1), trust.mean(-1), self.scatter_known)
         return replace(
             self,
             offsets=self.offsets * trust.unsqueeze(-1),
-            squares=squares,
-            counts=worth,
+            squares=usual + slopes * (stretch * halfway).square() * unusual,
             precision=self.precision / steepness,
             trust=trust,
             steepness=steepness,
@@ -312,6 +323,19 @@ class Calibration:
             examples=torch.cat([self.examples, ones], 1),
             trust=torch.cat([self.trust, ones], 1),
         )
+
+
+class _ExpectedLengths(NamedTuple):
+    """How long prototypes are expected to be; see ``Calibration.shrunk``."""
+
+    ratio: Tensor  # [t, 1] ρ, the variance of class means in units of S
+    factors: Tensor  # [t, k] r_k, how long class means are in lengths of their prototypes
+    of_means: Tensor  # [t, k] S (ρ + 1/n_k), the squared lengths of means of n_k samples
+
+
+def _lerp_from_least(values: Tensor, share: Tensor) -> Tensor:
+    """Values [t, k] with a share [t, 1] of what they have beyond the least of them."""
+    return torch.lerp(values.amin(-1, keepdim=True), values, share)
 
 
 Finish = Callable[[Calibration, Tasks], Calibration]  # what is done to a calibration at last

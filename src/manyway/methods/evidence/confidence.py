@@ -117,7 +117,7 @@ def _contrast(groups: Groups, likelihood: Likelihood) -> Tensor:
         likelihood.coordinates(groups.sums),
         groups.members.masses.gather(1, groups.classes).to(offsets),
         offsets * calibration.reach.view(-1, 1, 1),
-        # Offsets are shortened by the reach once more: distances to the others stay as steep.
+        # Offsets become as long as class means are expected: distances stay as steep.
         calibration.precision / calibration.reach,
     )
 
