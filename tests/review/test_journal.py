@@ -20,22 +20,35 @@ from manyway.errors import InputError
 from manyway.review.actions import BeginCheck, Clear, Comment, EndCheck, Label, Redo, Undo, Unknown
 from manyway.review.journal import Journal
 
-# A reviewer who goes on where the journal ends, and writes a line when an action is acknowledged.
-REVIEWER = """
-import random, sys
+# A reviewer who goes on where the journal ends, and writes a line when an action is acknowledged. Each is a fork of a
+# process that has loaded what it needs, which says when one has ended, and waits before the next.
+REVIEWERS = """
+import os, random, signal, sys
 from pathlib import Path
 from manyway.review.actions import Label, Undo, Unknown
 from manyway.review.journal import Journal
-journal = Journal(Path(sys.argv[1]), items="trees")
-rng, number = random.Random(int(sys.argv[2])), len(list(journal))
-while True:
-    key, rows = str(number), tuple(rng.sample(range(1000), rng.randint(1, 40)))
-    labels = tuple(rng.choice(["oak", "elm"]) for _ in rows)
-    actions = [Label(rows=rows, labels=labels, key=key), Unknown(rows=rows, key=key), Undo(target="1", key=key)]
-    action = rng.choice(actions)
-    journal.append(action)
-    print(number, action.kind, len(getattr(action, "rows", ())), flush=True)
-    number += 1
+
+def review(seed):
+    print(os.getpid(), flush=True)
+    journal = Journal(Path(sys.argv[1]), items="trees")
+    rng, number = random.Random(seed), len(list(journal))
+    while True:
+        key, rows = str(number), tuple(rng.sample(range(1000), rng.randint(1, 40)))
+        labels = tuple(rng.choice(["oak", "elm"]) for _ in rows)
+        actions = [Label(rows=rows, labels=labels, key=key), Unknown(rows=rows, key=key), Undo(target="1", key=key)]
+        action = rng.choice(actions)
+        journal.append(action)
+        print(number, action.kind, len(getattr(action, "rows", ())), flush=True)
+        number += 1
+
+signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGUSR1])
+for seed in range(20):
+    reviewer = os.fork()
+    if reviewer == 0:
+        review(seed)
+    os.waitpid(reviewer, 0)
+    print("ended", flush=True)
+    signal.sigwait([signal.SIGUSR1])
 """
 
 
@@ -109,19 +122,21 @@ def test_a_journal_of_the_earlier_format_is_read_and_written_anew(tmp_path):
 @pytest.mark.skipif(os.name != "posix", reason="needs SIGKILL")
 def test_twenty_kills_lose_no_acknowledged_action(tmp_path):
     path, rng, acknowledged = tmp_path / "journal.jsonl", random.Random(17), []
-    for start in range(20):
-        with processes.Started(REVIEWER, path, start) as child:
-            for _ in range(rng.randint(1, 12)):
-                acknowledged.append(child.stdout.readline().split())
+    with processes.Started(REVIEWERS, path) as parent:
+        for _ in range(20):
+            reviewer = int(parent.stdout.readline())
+            lines = [parent.stdout.readline() for _ in range(rng.randint(1, 12))]
             time.sleep(rng.random() * 0.004)
-            os.kill(child.pid, signal.SIGKILL)
-            acknowledged += [line.split() for line in child.stdout.read().splitlines(keepends=True) if line[-1] == "\n"]
-        journal = Journal(path, "trees")
-        stored = [[action.key, action.kind, str(len(getattr(action, "rows", ())))] for action in journal]
-        journal.close()
-        assert stored[: len(acknowledged)] == acknowledged
-        assert len(stored) - len(acknowledged) <= 1  # one may be stored but not acknowledged yet
-        acknowledged = stored
+            os.kill(reviewer, signal.SIGKILL)
+            lines += iter(parent.stdout.readline, "ended\n")
+            acknowledged += [line.split() for line in lines]
+            journal = Journal(path, "trees")
+            stored = [[action.key, action.kind, str(len(getattr(action, "rows", ())))] for action in journal]
+            journal.close()
+            assert stored[: len(acknowledged)] == acknowledged
+            assert len(stored) - len(acknowledged) <= 1  # one may be stored but not acknowledged yet
+            acknowledged = stored
+            os.kill(parent.pid, signal.SIGUSR1)
 
 
 def test_every_action_reaches_the_disk_before_it_is_acknowledged(tmp_path, monkeypatch):
