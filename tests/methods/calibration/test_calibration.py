@@ -355,3 +355,19 @@ def test_few_differences_within_classes_say_their_part_of_the_precision_and_of_t
     torch.testing.assert_close(shrunk.trust, slopes * longer)
     steepness = torch.lerp(shrunk.trust.amax(-1), shrunk.trust.mean(-1), 2 / 8)
     torch.testing.assert_close(shrunk.steepness, steepness)
+
+
+@pytest.mark.parametrize("counts", [(2, 20), (1, 2, 20), (5,)], ids=str)
+def test_members_of_all_classes_are_as_far_as_members_whatever_the_number_of_examples(counts):
+    draw = torch.Generator().manual_seed(3)
+    centres = torch.randn(30, 200, generator=draw, dtype=torch.float64)
+    labels = torch.arange(30).repeat_interleave(torch.tensor(counts)[torch.arange(30) % len(counts)])
+    truth = torch.arange(30).repeat_interleave(20)
+    examples, items = (centres[of] + 2 * torch.randn(len(of), 200, generator=draw).double() for of in (labels, truth))
+    tasks = Tasks.from_arrays(examples[None], labels[None], items[None])
+    plain = calibrate_distances(tasks, Constants())
+    for calibration in (plain, plain.shrunk(Constants(few_columns=0.0))):
+        distances = calibration.squared_distances(calibration.place(items[None]))[0, torch.arange(600), truth]
+        relative = calibration.of_members.relative_to_one(distances[None], truth[None])[0]
+        for size in range(len(counts)):
+            assert relative[truth % len(counts) == size].mean() == pytest.approx(1, abs=0.1)

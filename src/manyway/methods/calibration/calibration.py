@@ -114,6 +114,7 @@ class Calibration:
     trust: Tensor  # [t, k] β·a·s, by which prototypes are shorter than the means of their samples
     # [t] √max(r)/β: how far from the middle class means are expected, in lengths of prototypes
     reach: Tensor
+    slopes: Tensor  # [t, k] a, how much ‖z‖² counts in the distance to a prototype
     steepness: Tensor  # [t] what τ was divided by when prototypes became shorter
     freedom: Tensor  # [t] f, the degrees of freedom of the differences within classes
     weights: Tensor  # [t, s] how much each sample counts: less than 1 where its label looks wrong
@@ -148,6 +149,18 @@ class Calibration:
     def log_likelihood(self, placed: Tensor) -> Tensor:
         """[t, q, k] = −½ τ times the squared distances of placed features."""
         return self.squared_distances(placed).mul_(self.precision.mul(-0.5).view(-1, 1, 1))
+
+    @property
+    def of_members(self) -> MemberDistances:
+        """The distances of ``squared_distances`` that members of a class have.
+
+        For the mean of n samples, ‖z − w‖² − S/n has the mean S and grows by S (1 + 1/n) times what
+        z varies more. For prototypes that are shortened, see ``shrunk``, these are
+        S (1 + v_0 ln(v/v_0)) and S v_0, where v = 1 + 1/n and a = v_0/v.
+        """
+        scatter = self.scatter.clamp_min(torch.finfo(self.scatter.dtype).tiny).unsqueeze(-1)
+        units = self.slopes * (1 + 1 / self.counts)
+        return MemberDistances(mean=scatter * (1 - units * self.slopes.log()), unit=scatter * units)
 
     @property
     def scatter_known(self) -> Tensor:
@@ -285,6 +298,7 @@ class Calibration:
             squares=usual + slopes * (stretch * halfway).square() * unusual,
             precision=self.precision / steepness,
             trust=trust,
+            slopes=slopes,
             steepness=steepness,
         )
 
@@ -303,6 +317,7 @@ class Calibration:
             precision=self.precision * self.steepness,
             trust=torch.ones_like(self.trust),
             reach=torch.ones_like(self.reach),
+            slopes=torch.ones_like(self.slopes),
             steepness=torch.ones_like(self.steepness),
         )
 
@@ -322,7 +337,24 @@ class Calibration:
             counts=torch.cat([self.counts, ones], 1),
             examples=torch.cat([self.examples, ones], 1),
             trust=torch.cat([self.trust, ones], 1),
+            slopes=torch.cat([self.slopes, ones], 1),
         )
+
+
+class MemberDistances(NamedTuple):
+    """The squared distances that members of a class have from its prototype."""
+
+    mean: Tensor  # [t, k]
+    unit: Tensor  # [t, k] by how much they grow where members vary twice as much
+
+    def relative(self, distances: Tensor) -> Tensor:
+        """Distances [t, n, k] in those of members: 1 on average for these."""
+        return 1 + (distances - self.mean.unsqueeze(1)) / self.unit.unsqueeze(1)
+
+    def relative_to_one(self, distances: Tensor, classes: Tensor) -> Tensor:
+        """The same for distances [t, n] of rows from a class of their own, [t, n]."""
+        mean, unit = (of.expand(len(classes), -1).gather(1, classes) for of in self)
+        return 1 + (distances - mean) / unit
 
 
 class _ExpectedLengths(NamedTuple):
@@ -663,6 +695,7 @@ def _plain(
         clumped=torch.zeros_like(usual),
         trust=torch.ones_like(counts),
         reach=torch.ones_like(usual),
+        slopes=torch.ones_like(counts),
         steepness=torch.ones_like(usual),
         freedom=moments.freedom,
         weights=judged.weights,

@@ -234,10 +234,10 @@ def _sum_residuals(calibration: Calibration, part: Part) -> Sums:
     no part: their u is 0.
     """
     tiny = torch.finfo(part.placed.dtype).tiny
-    unit = (calibration.precision * calibration.scatter).clamp_min(tiny)
-    distances = part.log_likelihood * (-2 / unit).view(-1, 1, 1)
-    errors = (1 / calibration.counts).unsqueeze(1)
-    squared = (part.u * (distances + errors) / (1 + errors)).sum((1, 2), dtype=torch.float64)
+    precision = calibration.precision.clamp_min(tiny).view(-1, 1, 1)
+    distances = part.log_likelihood * (-2 / precision)
+    relative = calibration.of_members.relative(distances)
+    squared = (part.u * relative).sum((1, 2), dtype=torch.float64)
     rows = part.coordinates * part.distinct.unsqueeze(-1)
     return Sums((rows.sum(1, dtype=torch.float64), squared))
 

@@ -200,12 +200,9 @@ class Distances(Likelihood):
         )
 
     def lengths(self, placed: Tensor) -> Tensor:
-        # The squared distance of a member from the mean of n samples is S(1 + 1/n) on average.
         nearest = self.calibration.squared_distances(placed).min(-1)
-        errors = (1 / self.calibration.counts).expand(len(placed), -1).gather(1, nearest.indices)
-        tiny = torch.finfo(placed.dtype).tiny
-        scatter = self.calibration.scatter.clamp_min(tiny).unsqueeze(-1)
-        return ((nearest.values / scatter + errors) / (1 + errors)).clamp_min(0).sqrt()
+        of_members = self.calibration.of_members
+        return of_members.relative_to_one(nearest.values, nearest.indices).clamp_min(0).sqrt()
 
     def nearness(self, placed: Tensor, others: Tensor) -> Tensor:
         scatter = self.calibration.scatter.clamp_min(_LEAST_SCATTER).view(-1, 1, 1)
