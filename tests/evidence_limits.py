@@ -5,7 +5,7 @@ EVIDENCE = "manyway.methods.evidence"
 SCORES = "manyway.methods.scores"
 DOUBLED = {
     f"{CALIBRATION}.calibration": {
-        "_MOST_FOR_METRIC": 512, "_MOMENT_STEPS": 6, "_LEAST_SCATTER": 2e-6, "_LEAST_TRUST": 0.01,
+        "_MOST_FOR_METRIC": 512, "_MOMENT_STEPS": 6, "_LEAST_SCATTER": 2e-6, "_LEAST_FACTOR": 0.01,
         "_LESS": 1 - 2e-5, "_EXACT_FEATURES": 128, "_FARTHEST": 2e12, "_LEAST_FREEDOM": 8, "_NO_LOSS": 2e-30,
     },
     f"{CALIBRATION}.distances": {"_FEW_FEATURES": 8},

@@ -260,7 +260,8 @@ def test_distances_to_shrunk_prototypes_are_those_of_normal_features_for_rows_of
     ratio = (expected / (1 - expected) / plain.counts[0])[0]
     scatter = plain.scatter[0]
     rows = torch.randn(5, 8, dtype=plain.offsets.dtype, generator=torch.Generator().manual_seed(1))
-    rows = rows / rows.norm(dim=-1, keepdim=True) * (scatter * (1 + ratio)).sqrt()
+    usual = 1 + (1 - 1 / 9) * ratio + (1 / plain.counts[0]).sum() / 9**2
+    rows = rows / rows.norm(dim=-1, keepdim=True) * (scatter * usual).sqrt()
     variances = 1 + factors / plain.counts[0]
     least = variances.min()
     apart = (rows.unsqueeze(1) - factors.unsqueeze(-1) * plain.offsets[0]).square().sum(-1)

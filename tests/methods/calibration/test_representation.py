@@ -18,6 +18,8 @@ from manyway.methods.calibration.representation import (
     _Classes,
     _effective_columns,
     _held_out_loss,
+    _moments,
+    _Scales,
     _scales,
     _variance,
     Representation,
@@ -414,6 +416,13 @@ def test_held_out_examples_are_classified_by_the_means_of_the_others():
     assert _held_out_loss(rows[None], rest).tolist() == pytest.approx([min(losses)])
 
 
+def scales_around(middle: Tensor, rows: Tensor, inside: Tensor, of_class: Tensor, classes: _Classes) -> _Scales:
+    """Of the columns of one task: middle [d], rows [s, d], variances within classes [d], weights of classes [k]."""
+    middle, weights = middle.view(1, 1, -1), classes.weights_of_examples(of_class[None])
+    moments = _moments(rows[None], middle, weights, largest=rows.abs().amax(0).view(1, 1, -1))
+    return _scales(moments, inside.view(1, 1, -1), middle, weights, classes.freedom)
+
+
 def test_scales_follow_from_the_variances_of_columns_as_far_as_these_differ_by_more_than_chance():
     """The formula of the module, one column after the other; the first has a long tail, the last is constant."""
     labels = torch.arange(4).repeat_interleave(torch.tensor([3, 6, 8, 13]))
@@ -424,7 +433,7 @@ def test_scales_follow_from_the_variances_of_columns_as_far_as_these_differ_by_m
     classes = classes_of(rows, labels, 4)
     inside = (rows - classes.means[0, labels]).square().sum(0)
     inside[1] /= 20  # in which classes differ more than in others
-    found = _scales(rows[None], 7 * inside.view(1, 1, -1), middle.view(1, 1, -1), of_class[None], classes)
+    found = scales_around(middle, rows, 7 * inside, of_class, classes)
 
     weights = np.array([of_class[k] / classes.counts[0, k] for k in labels])
     shares = weights / weights.sum()
@@ -452,9 +461,8 @@ def test_scales_follow_from_the_variances_of_columns_as_far_as_these_differ_by_m
 def test_one_column_that_varies_has_its_own_scale_whatever_is_believed():
     rows = torch.cat([normal(12, 1), torch.full((12, 2), 4.0)], 1).double()
     classes = classes_of(rows, torch.arange(12) // 3, 4)
-    middle, ones = rows.mean(0).view(1, 1, -1), torch.ones(1, 4).double()
-    inside = (rows - classes.means[0, torch.arange(12) // 3]).square().sum(0).view(1, 1, -1)
-    found = _scales(rows[None], inside, middle, ones, classes).weights(1.0).flatten()
+    inside = (rows - classes.means[0, torch.arange(12) // 3]).square().sum(0)
+    found = scales_around(rows.mean(0), rows, inside, torch.ones(4).double(), classes).weights(1.0).flatten()
     assert found.tolist() == pytest.approx([1 / float(rows[:, 0].std(unbiased=False)), 0.0, 0.0])
 
 

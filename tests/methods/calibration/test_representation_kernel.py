@@ -167,8 +167,12 @@ def test_moments_at_the_edges_of_their_tiles(n_tasks, n_rows, n_features):
     squares, fourths = there(kernels.moments)(rows, middles[:, :1], weights)
     close(squares, (each * apart.square()).sum(1, keepdim=True))
     close(fourths, (each * apart.pow(4)).sum(1, keepdim=True))
+    factors = normal(n_tasks, 1, n_features, seed=3)
+    squares, fourths = there(kernels.moments)(rows, middles[:, :1], weights, factors)
+    close(squares, (each * (apart * factors).square()).sum(1, keepdim=True))
+    close(fourths, (each * (apart * factors).pow(4)).sum(1, keepdim=True))
     own = middles.gather(1, of.unsqueeze(-1).expand(-1, -1, n_features))
-    found = there(kernels.moments)(rows, middles, weights, of)[0]
+    found = there(kernels.moments)(rows, middles, weights, None, of)[0]
     close(found, (each * (rows - own).double().square()).sum(1, keepdim=True))
 
 

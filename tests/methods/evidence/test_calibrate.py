@@ -107,6 +107,16 @@ def test_prototypes_are_shrunk_where_their_errors_can_be_known():
         assert (learn(tasks, parameters).calibration.trust == 1).all()
 
 
+def test_a_given_precision_stays_as_it_is_also_where_one_class_has_a_second_example():
+    tasks = tasks_of(1)
+    labels = torch.cat([tasks.support_labels, tasks.support_labels[:, :1]], 1)
+    again = tasks.support + 0.1 * tasks.support.roll(1, 1)
+    support = torch.cat([tasks.support, again[:, :1]], 1)
+    uneven = Tasks.from_arrays(support, labels, tasks.query)
+    learned = learn(uneven, Parameters(precision=0.7))
+    torch.testing.assert_close(learned.precision, torch.full_like(learned.precision, 0.7))
+
+
 def test_clumps_are_measured_for_open_sets_alone_and_count_less_in_rows_of_equal_length():
     tasks = tasks_of(6, seed=3, spread=0.5)
     closed = learn(tasks, Parameters()).calibration

@@ -156,6 +156,15 @@ def test_the_same_holds_where_items_are_read_in_blocks(n_features, shots):
     assert not mattered
 
 
+@pytest.mark.parametrize("unit", [1e-11, 1e9, 1e10, 1e11])
+def test_units_do_not_matter_where_fourth_powers_have_no_single_precision(unit):
+    table = Table.of(30, 5, 0)
+    single = table.changed(lambda rows: rows.astype(np.float32))
+    in_unit = table.changed(lambda rows: (unit * rows).astype(np.float32))
+    found = solve("evidence", tasks_of([single, in_unit]))
+    np.testing.assert_allclose(found.probabilities[1], found.probabilities[0], atol=1e-5)
+
+
 groups_change_sides = pytest.mark.xfail(
     strict=True,
     reason="a group that is as probably of one class as of another changes sides: up to 22 of 199 labels",

@@ -70,7 +70,7 @@ _ARRAYS_OF_DISTANCES = 6
 _ARRAYS_OF_METRIC = 5
 _MOMENT_STEPS = 3  # to estimate how much class means differ
 _LEAST_SCATTER = 1e-6  # S, as a part of the variance
-_LEAST_TRUST = 0.005  # a factor could be 0; half and twice of it change no label
+_LEAST_FACTOR = 0.005  # r_k could be 0; half and twice of it change no label
 _FARTHEST = 1e12  # squared lengths of prototypes, in units of S: examples may all be copies
 _LEAST_FREEDOM = 4  # of the variances of features
 # The values of γ that are tried besides 1: γ/(1 − γ) is 16, 4, 1, … down to 4⁻⁴.
@@ -96,7 +96,8 @@ class Calibration:
     middle: Tensor
     metric: Metric | None  # None: plain distances
     offsets: Tensor  # [t, k, d] placed prototypes
-    # [t, k] what is added to ‖z‖² − 2 z·w_k: their squared lengths, minus S/n_k; see also ``shrunk``
+    # [t, k] what is added to ‖z‖² − 2 z·w_k: ‖w_k‖² minus e_k, what its random error adds to squared
+    # distances. e_k is S/n_k for means of n_k samples; for shortened prototypes see ``shrunk``
     squares: Tensor
     n_varying: Tensor  # [t] d, how many columns of the features are not constant
     counts: Tensor  # [t, k] n, how many samples a prototype is worth; see also ``shrunk``
@@ -143,7 +144,7 @@ class Calibration:
         return Placing(middle=middle, metric=metric, factor=factor)
 
     def squared_distances(self, placed: Tensor) -> Tensor:
-        """[t, q, k] ‖z_q − w_k‖² − S/n_k for placed features; see also ``shrunk``."""
+        """[t, q, k] ‖z_q − w_k‖² − e_k for placed features; see ``squares``."""
         return distances_to(placed, self.offsets, self.squares)
 
     def log_likelihood(self, placed: Tensor) -> Tensor:
@@ -154,9 +155,10 @@ class Calibration:
     def of_members(self) -> MemberDistances:
         """The distances of ``squared_distances`` that members of a class have.
 
-        For the mean of n samples, ‖z − w‖² − S/n has the mean S and grows by S (1 + 1/n) times what
-        z varies more. For prototypes that are shortened, see ``shrunk``, these are
-        S (1 + v_0 ln(v/v_0)) and S v_0, where v = 1 + 1/n and a = v_0/v.
+        For the mean of n samples, ‖z − w‖² − S/n has the mean S, and where members vary so much
+        more that their distance doubles, it grows by S (1 + 1/n). For prototypes that are
+        shortened, see ``shrunk``, these are S (1 + v_0 ln(v/v_0)) and S v_0, where
+        v = 1 + 1/``counts`` and a = v_0/v are ``slopes``.
         """
         scatter = self.scatter.clamp_min(torch.finfo(self.scatter.dtype).tiny).unsqueeze(-1)
         units = self.slopes * (1 + 1 / self.counts)
@@ -221,13 +223,14 @@ class Calibration:
         s_k = r_k and 80 with this; where classes are normal and features say little, s_k =
         r_k / max(r) costs up to 5 points.
 
-        The samples of a class have the variance S v_k around its prototype, v_k = 1 + s_k/n_k.
-        With few features an error is as likely to make a prototype attractive: of the differences
-        between classes the part d/(d + N₀²) is taken into account, with N₀ = ``few_columns``.
+        The samples of a class have the variance S v_k around its prototype, v_k = 1 + s_k/n_k:
+        S s_k/n_k is what remains unknown of the class mean. With few features an error is as likely
+        to make a prototype attractive: of the differences between the s_k/n_k only the part
+        d/(d + N₀²) counts, with N₀ = ``few_columns``; for the rest all have the smallest.
 
         Where S is hardly known, prototypes stay longer: β s_k w_k with β = 1 for a known S and
-        1/√max(r) for an unknown one, as for one sample of each class (``scatter_known``). A
-        prototype counts as n_k / (β s_k) samples, by the variance of its error.
+        1/√max(r) for an unknown one, as for one sample of each class (``scatter_known``). With many
+        features a prototype counts as n_k / (β s_k) samples, by what remains unknown of it.
         """
         n_classes = self.counts.shape[1]
         if n_classes < 2:
@@ -235,67 +238,70 @@ class Calibration:
         expected = self._expected_lengths()
         root = expected.factors.amax(-1, keepdim=True).sqrt()
         halfway = expected.factors / root
-        stretch = 1 / torch.lerp(root, torch.ones_like(root), self.scatter_known.unsqueeze(-1))
+        lengthening = 1 / torch.lerp(root, torch.ones_like(root), self.scatter_known.unsqueeze(-1))
         share = (self.n_varying / (self.n_varying + constants.few_columns**2)).unsqueeze(-1)
         variances = 1 + _lerp_from_least(halfway / self.counts, share)
-        errors = _lerp_from_least(stretch * halfway / self.counts, share)
-        shortened = self._shortened(halfway, stretch, variances, expected)
-        return replace(shortened, counts=1 / errors, reach=(root / stretch).squeeze(-1))
+        errors = _lerp_from_least(lengthening * halfway / self.counts, share)
+        shortened = self._shortened(halfway, lengthening, variances, expected)
+        return replace(shortened, counts=1 / errors, reach=(root / lengthening).squeeze(-1))
 
     def _expected_lengths(self) -> _ExpectedLengths:
         """What the moments of the prototypes say about their lengths; see ``shrunk``."""
         n_classes = self.counts.shape[1]
         scatter = self.scatter.clamp_min(torch.finfo(self.scatter.dtype).tiny).unsqueeze(-1)
         errors = 1 / self.counts
+        error_of_middle = errors.mean(-1, keepdim=True) / n_classes
+        by_error = (1 - 2 / n_classes) * errors + error_of_middle
+        around_middle = 1 - 1 / n_classes  # the middle is that of these classes
         squares = self.offsets.square().sum(-1)
         lengths = (squares / scatter).clamp_max(_FARTHEST)
-        excess = lengths - (1 - 2 / n_classes) * errors - errors.mean(-1, keepdim=True) / n_classes
-        excess = excess / (1 - 1 / n_classes)
+        excess = (lengths - by_error) / around_middle
         ratio = torch.zeros_like(scatter)
         for _ in range(_MOMENT_STEPS):
-            # A far class says no more than one that is as far as expected.
-            bounded = 1 / (1 + lengths / (ratio + errors))
+            bounded = 1 / (
+                1 + lengths / (ratio + errors)
+            )  # of a far class the length hardly counts
             weights = bounded * (ratio + errors) ** -2
             mean_excess = (excess * weights).sum(-1, keepdim=True) / weights.sum(-1, keepdim=True)
             ratio = mean_excess.clamp_min(0)
         return _ExpectedLengths(
-            ratio=ratio,
-            factors=(ratio / (ratio + errors)).clamp_min(_LEAST_TRUST),
-            of_means=scatter * (ratio + errors),
+            factors=(ratio / (ratio + errors)).clamp_min(_LEAST_FACTOR),
+            of_means=scatter * (around_middle * ratio + by_error),
+            of_rows=1 + around_middle * ratio + error_of_middle,
         )
 
     def _shortened(
-        self, halfway: Tensor, stretch: Tensor, variances: Tensor, expected: _ExpectedLengths
+        self, halfway: Tensor, lengthening: Tensor, variances: Tensor, expected: _ExpectedLengths
     ) -> Calibration:
-        """With the prototypes β s_k w_k, for s = ``halfway`` [t, k] and β = ``stretch`` [t, 1].
+        """With the prototypes β s_k w_k, for s = ``halfway`` [t, k] and β = ``lengthening`` [t, 1].
 
         As normal features of the variances S v_k [t, k] around s_k w_k, the samples of a class have
         the log-likelihood −½ τ (a_k ‖z − s_k w_k‖² + S v_0 ln(v_k/v_0)), where v_0 is the least v_k
-        and a_k = v_0/v_k. All rows z are about as long, so that in a_k ‖z‖² the expected length
-        S (1 + ρ) takes the place of their own: the rest is linear. Where S s_k/n_k was subtracted
-        and τ was the same for all, classes of one example took the queries of others: with 1 to 20
+        and a_k = v_0/v_k. All rows z are about as long, so that a_k ‖z‖² is replaced by a_k times
+        the expected squared length: the rest is linear in z. Where S s_k/n_k was subtracted and τ
+        was the same for all, classes of one example took the queries of others: with 1 to 20
         examples, 46 % of birds were right where SimpleShot has 43 and this has 68.
 
-        All of this is multiplied by β. Only where ‖w_k‖² differs from its expectation S (ρ + 1/n_k)
-        it counts as for prototypes that are β times as long: where β s_k = 1 nothing is left but
-        the distance to the mean.
+        All of this is multiplied by β. But what ‖w_k‖² has beyond its expectation counts
+        a_k (β s_k)², as for prototypes that are β times as long: where β s_k = 1 for all classes,
+        ℓ is the distance to their means.
 
-        Distances to the others stay as steep on average: τ is divided by the mean of β a_k s_k, and
-        nearer to the largest where S is hardly known.
+        The distances to two classes differ by as much as before on average: τ is divided by the
+        mean of β a_k s_k, and by nearly the largest where S is hardly known.
         """
         least = variances.amin(-1, keepdim=True)
         slopes = least / variances
         logarithms = least * (variances / least).log()
-        per_scatter = logarithms - (least - 1) - (1 - slopes) * (1 + expected.ratio)
+        per_scatter = logarithms - (least - 1) - (1 - slopes) * expected.of_rows
         usual = slopes * halfway.square() * expected.of_means
-        usual = stretch * (usual + self.scatter.unsqueeze(-1) * per_scatter)
+        usual = lengthening * (usual + self.scatter.unsqueeze(-1) * per_scatter)
         unusual = self.offsets.square().sum(-1) - expected.of_means
-        trust = stretch * slopes * halfway
+        trust = lengthening * slopes * halfway
         steepness = torch.lerp(trust.amax(-1), trust.mean(-1), self.scatter_known)
         return replace(
             self,
             offsets=self.offsets * trust.unsqueeze(-1),
-            squares=usual + slopes * (stretch * halfway).square() * unusual,
+            squares=usual + slopes * (lengthening * halfway).square() * unusual,
             precision=self.precision / steepness,
             trust=trust,
             slopes=slopes,
@@ -360,9 +366,9 @@ class MemberDistances(NamedTuple):
 class _ExpectedLengths(NamedTuple):
     """How long prototypes are expected to be; see ``Calibration.shrunk``."""
 
-    ratio: Tensor  # [t, 1] ρ, the variance of class means in units of S
     factors: Tensor  # [t, k] r_k, how long class means are in lengths of their prototypes
-    of_means: Tensor  # [t, k] S (ρ + 1/n_k), the squared lengths of means of n_k samples
+    of_means: Tensor  # [t, k] E‖w_k‖², of the means of n_k samples
+    of_rows: Tensor  # [t, 1] E‖z‖² / S of other rows
 
 
 def _lerp_from_least(values: Tensor, share: Tensor) -> Tensor:
@@ -652,10 +658,12 @@ def _by_leaving_out(
     if metric:
         for_metric = inner.some(every)  # a copy, because classifying may overwrite the others
     answers = left_out.classified(inner)
-    log_precision = torch.lerp(left_out.usual.log(), answers.precision.log(), plain.scatter_known)
+    precision = answers.precision
+    if left_out.given is None:
+        precision = _between(left_out.usual, precision, plain.scatter_known)
     plain = replace(
         plain,
-        precision=answers.precision.where(plain.scatter_known == 1, log_precision.exp()),
+        precision=precision,
         noise=answers.noise,
         left_out_losses=answers.losses,
     )
@@ -670,6 +678,12 @@ def _by_leaving_out(
         weights=weights,
     )
     return Calibrations(plain=plain, best=best)
+
+
+def _between(usual: Tensor, learned: Tensor, known: Tensor) -> Tensor:
+    """[t] the precision that goes the part ``known`` [t] from a usual to a learned one."""
+    logarithm = torch.lerp(usual.log(), learned.log(), known)
+    return learned.where(known == 1, logarithm.exp())
 
 
 def _plain(

@@ -204,10 +204,9 @@ def learn_representation(tasks: Tasks, constants: Constants) -> Representation:
     tasks = tasks[:1] if tasks.shared_support else tasks
     examples = _Examples.of(tasks)
     rows = examples.rows
-    classes = examples.classes
-    scales = _middle_and_scales(rows, classes)
+    scales = _middle_and_scales(rows, examples.largest, examples.classes)
     middle = scales.middle
-    weights = scales.weights(_part_of_own_scales(rows, classes, scales.spread, constants))
+    weights = scales.weights(_part_of_own_scales(examples, scales.spread, constants))
     if tasks.base_mean is not None:
         of_base = _raised(tasks.base_mean - examples.lowest, examples.power)
         middle = torch.lerp(of_base, middle, examples.asymmetry)
@@ -232,6 +231,7 @@ class _Examples(NamedTuple):
     asymmetry: Tensor  # [t, 1, 1] half the mean skewness, between 0 and 1
     power: Tensor  # [t, 1, 1] p
     rows: Tensor  # [t, s, d] y of those that are looked at
+    largest: Tensor  # [t, 1, d] the largest y of each column
     classes: _Classes
 
     @staticmethod
@@ -245,8 +245,14 @@ class _Examples(NamedTuple):
         asymmetry = (_skewness(rows[:, ::every]) / 2).clamp(0, 1)
         power = 1 - 0.5 * asymmetry
         rows = _raised(rows, power)
-        classes = _Classes.of(rows, tasks.support_labels, tasks.n_classes, every)
-        return _Examples(lowest, asymmetry, power, rows[:, ::every], classes)
+        return _Examples(
+            lowest=lowest,
+            asymmetry=asymmetry,
+            power=power,
+            rows=rows[:, ::every],
+            largest=rows[:, ::every].amax(1, keepdim=True),
+            classes=_Classes.of(rows, tasks.support_labels, tasks.n_classes, every),
+        )
 
     @staticmethod
     def _by_kernels(tasks: Tasks, every: int) -> _Examples:
@@ -273,8 +279,14 @@ class _Examples(NamedTuple):
             means=means,
             order=_order_of(some, tasks.n_classes),
         )
-        rows = kernels.represented(table, index[:, ::every], curve)
-        return _Examples(found.lowest, asymmetry, power, rows, classes)
+        return _Examples(
+            lowest=found.lowest,
+            asymmetry=asymmetry,
+            power=power,
+            rows=kernels.represented(table, index[:, ::every], curve),
+            largest=_raised(found.largest, power),
+            classes=classes,
+        )
 
 
 def _fused(rows: Tensor) -> bool:
@@ -443,6 +455,11 @@ class _Classes:
         weights = weights.gather(1, order.rows)
         return representation_kernel.class_sums(rows.flatten(0, 1), places, weights)
 
+    def weights_of_examples(self, of_class: Tensor) -> Tensor:
+        """[t, s] for weights [t, k] of the classes, which their examples that count share."""
+        weights = of_class / self.counts.clamp_min(1)
+        return weights.gather(1, self.labels) * self.counted
+
     def every_other(self, rows: Tensor) -> Tensor:
         """[t, s] 1 for every other example of each class, 0 for the rest.
 
@@ -487,13 +504,15 @@ class _Scales:
 def column_variances(rows: Tensor, middle: Tensor) -> Tensor:
     """[t, d] the mean squared difference of rows [t, s, d] from a middle [t, 1, d]."""
     if _fused(rows):
+        from manyway.methods.calibration import representation_kernel
+
         equal = rows.new_full((1, 1), 1 / rows.shape[1]).expand(rows.shape[:2])
-        return _moments(rows, middle, equal).squares.squeeze(1)
+        return representation_kernel.moments(rows, middle, equal).squares.squeeze(1)
     return (rows - middle).square().mean(1)
 
 
-def _middle_and_scales(rows: Tensor, classes: _Classes) -> _Scales:
-    """Those of the rows [t, s, d] that count."""
+def _middle_and_scales(rows: Tensor, largest: Tensor, classes: _Classes) -> _Scales:
+    """Those of the rows [t, s, d] that count; ``largest`` [t, 1, d] as in ``_Examples``."""
     occupied = (classes.counts > 0).to(rows)
     of_class = occupied
     inside = _within(rows, classes)
@@ -503,7 +522,9 @@ def _middle_and_scales(rows: Tensor, classes: _Classes) -> _Scales:
             middle = (share * classes.means).sum(1, keepdim=True)
         else:  # without an array of shared means
             middle = share.mT @ classes.means
-        scales = _scales(rows, inside, middle, of_class, classes)
+        weights = classes.weights_of_examples(of_class)
+        moments = _moments(rows, middle, weights, largest)
+        scales = _scales(moments, inside, middle, weights, classes.freedom)
         squares = _squared_lengths(classes.means, middle, scales.weights(1.0)).squeeze(-1)
         typical = squares.where(occupied > 0, torch.nan).nanquantile(0.5, dim=-1, keepdim=True)
         of_class = occupied / (1 + squares / typical.clamp_min(torch.finfo(rows.dtype).tiny))
@@ -515,53 +536,59 @@ def _within(rows: Tensor, classes: _Classes) -> Tensor:
     if classes.order is not None:
         from manyway.methods.calibration import representation_kernel
 
-        squares, _ = representation_kernel.moments(
-            rows, classes.means, classes.counted, classes.labels
-        )
-        return squares
+        return representation_kernel.moments(
+            rows, classes.means, classes.counted, of=classes.labels
+        ).squares
     within = (rows - rows_of(classes.means, classes.labels)) * classes.counted.unsqueeze(-1)
     return within.square().sum(1, keepdim=True)
 
 
-class _PowerSums(NamedTuple):
-    """Weighted sums over rows around a middle, for each column [t, 1, d]."""
+class _Moments(NamedTuple):
+    """How rows are distributed around a middle, for each column [t, 1, d]."""
 
-    squares: Tensor
-    fourths: Tensor  # of fourth powers
+    variance: Tensor
+    kurtosis: Tensor
 
 
-def _moments(rows: Tensor, middle: Tensor, weights: Tensor) -> _PowerSums:
-    """Those of rows [t, s, d] with weights [t, s]."""
+def _moments(rows: Tensor, middle: Tensor, weights: Tensor, largest: Tensor) -> _Moments:
+    """Those of rows [t, s, d] with weights [t, s] around a middle [t, 1, d].
+
+    Columns are taken in units of their ``largest`` values [t, 1, d], for fourth powers of very
+    large or small numbers are none.
+    """
+    tiny = torch.finfo(rows.dtype).tiny
+    unit = largest.where(largest > tiny, 1.0)
+    shares = weights / weights.sum(-1, keepdim=True)
     if _fused(rows):
         from manyway.methods.calibration import representation_kernel
 
-        return _PowerSums(*representation_kernel.moments(rows, middle, weights))
-    squares = (rows - middle).square()
-    shares = weights.unsqueeze(1)
-    return _PowerSums(squares=shares @ squares, fourths=shares @ squares.square())
+        squares, fourths = representation_kernel.moments(rows, middle, shares, 1 / unit)
+    else:
+        powers = ((rows - middle) / unit).square_()
+        squares = shares.unsqueeze(1) @ powers
+        fourths = shares.unsqueeze(1) @ powers.square_()
+    kurtosis = fourths / squares.square().clamp_min(tiny)
+    return _Moments(variance=squares * unit.square(), kurtosis=kurtosis)
 
 
 def _scales(
-    rows: Tensor, inside: Tensor, middle: Tensor, of_class: Tensor, classes: _Classes
+    moments: _Moments, inside: Tensor, middle: Tensor, weights: Tensor, freedom: Tensor
 ) -> _Scales:
-    """The scales around a middle [t, 1, d].
+    """The scales of examples that have these moments around a middle [t, 1, d].
 
     ``inside`` [t, 1, d] are the variances within classes, in any unit: their ratios to others count relative to the
-    mean ratio. Classes have the weights ``of_class`` [t, k].
+    mean ratio. They have ``freedom`` [t] degrees of freedom. Examples have the weights [t, s].
     """
-    freedom = classes.freedom
-    weights = (of_class / classes.counts.clamp_min(1)).gather(1, classes.labels) * classes.counted
-    overall, fourths = _moments(rows, middle, weights / weights.sum(-1, keepdim=True))
+    overall = moments.variance
     varies = _varying(overall, middle)
     both = varies & (inside > _CONSTANT * overall)
-    tiny = torch.finfo(rows.dtype).tiny
+    tiny = torch.finfo(overall.dtype).tiny
     logs = overall.clamp_min(tiny).log()
     ratios = (inside.clamp_min(tiny).log() - logs) * both
     number = both.sum(-1, keepdim=True)
     mean_ratio = ratios.sum(-1, keepdim=True) / number.clamp_min(1)
     mean_log = (logs * varies).sum(-1, keepdim=True) / varies.sum(-1, keepdim=True).clamp_min(1)
-    kurtosis = fourths / overall.square().clamp_min(tiny)
-    by_chance = _by_chance(_freedom(weights)) * ((kurtosis - 1) / 2).clamp_min(1)
+    by_chance = _by_chance(_freedom(weights)) * ((moments.kurtosis - 1) / 2).clamp_min(1)
     believed = _reliability(logs, varies, by_chance)
     of_within = _by_chance(freedom.clamp_min(1))
     trusted = (1 - of_within / _variance(ratios, both).clamp_min(tiny)).clamp(0, 1)
@@ -576,21 +603,20 @@ def _scales(
     )
 
 
-def _part_of_own_scales(
-    rows: Tensor, classes: _Classes, spread: Tensor, constants: Constants
-) -> Tensor:
-    """[t, 1, 1] θ, from rows [t, s, d]; 1 where no class has two examples.
+def _part_of_own_scales(examples: _Examples, spread: Tensor, constants: Constants) -> Tensor:
+    """[t, 1, 1] θ; 1 where no class has two examples.
 
     ``spread`` [t, 1, 1] is the variance of ln o.
     """
-    every_other = classes.every_other(rows)
+    rows = examples.rows
+    every_other = examples.classes.every_other(rows)
     parts = rows.new_tensor(_OWN_SCALES)
     if not bool(every_other.any()):
         return torch.ones_like(rows[:, :1, :1])
     losses = rows.new_zeros(len(rows), len(parts))
     for held_out in (every_other, 1 - every_other):
-        rest = classes.without(rows, held_out)
-        scales = _middle_and_scales(rows, rest)
+        rest = examples.classes.without(rows, held_out)
+        scales = _middle_and_scales(rows, examples.largest, rest)
         for at, part in enumerate(_OWN_SCALES):
             weights = scales.weights(part)
             placed = _placed(rows, scales.middle, weights, constants)

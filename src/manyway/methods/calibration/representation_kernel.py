@@ -195,13 +195,24 @@ def class_sums(
     return sums
 
 
+class PowerSums(NamedTuple):
+    """Weighted sums over rows, for each column [t, 1, d]."""
+
+    squares: Tensor
+    fourths: Tensor  # of fourth powers; 0 where rows have middles of their own
+
+
 def moments(
-    rows: Tensor, middles: Tensor, weights: Tensor, of: Tensor | None = None
-) -> tuple[Tensor, Tensor]:
-    """[t, 1, d] twice: weighted sums of squares and of fourth powers of rows [t, n, d].
+    rows: Tensor,
+    middles: Tensor,
+    weights: Tensor,
+    factors: Tensor | None = None,
+    of: Tensor | None = None,
+) -> PowerSums:
+    """Sums over rows [t, n, d] with weights [t, n].
 
     They are taken relative to the one row of ``middles`` [t, m, d], or to the rows ``of`` [t, n] of
-    these. ``weights`` are [t, n].
+    these, and times ``factors`` [t, 1, d]; None: as they are.
     """
     n_tasks, n_rows, n_features = rows.shape
     found = rows.new_empty(2, n_tasks, 1, n_features)
@@ -209,8 +220,9 @@ def moments(
     memory = Memory.of(
         rows=reads(rows, "t n d"),
         middles=reads(middles, "t m d"),
+        factors=reads(factors, "t 1 d"),
         of=reads(of, "t n", torch.int64),
-        factors=reads(weights, "t n"),
+        weights=reads(weights, "t n"),
         found=writes(found, "2 t 1 d"),
     )
     launch(
@@ -221,12 +233,13 @@ def moments(
         n_rows=n_rows,
         n_middles=middles.shape[1],
         n_features=n_features,
+        FACTORS=factors is not None,
         OF=of is not None,
         BAND=band,
         ROWS=_TILE // band,
         num_warps=_WARPS,
     )
-    return found[0], found[1]
+    return PowerSums(*found)
 
 
 def _warps(width: int) -> int:
@@ -369,8 +382,9 @@ def _class_sums(
 
 @triton.jit
 def _moments(
-    rows_ptr, middles_ptr, of_ptr, factors_ptr, found_ptr, n_tasks, n_rows, n_middles, n_features,
-    OF: tl.constexpr, BAND: tl.constexpr, ROWS: tl.constexpr,
+    rows_ptr, middles_ptr, factors_ptr, of_ptr, weights_ptr, found_ptr,
+    n_tasks, n_rows, n_middles, n_features,
+    FACTORS: tl.constexpr, OF: tl.constexpr, BAND: tl.constexpr, ROWS: tl.constexpr,
 ):  # fmt: skip
     bands = tl.cdiv(n_features, BAND)
     t = (tl.program_id(0) // bands).to(tl.int64)
@@ -378,6 +392,8 @@ def _moments(
     d_inside = d < n_features
     middles_ptr += t * n_middles * n_features + d[None, :]
     middle = tl.load(middles_ptr, d_inside[None, :], other=0.0)
+    if FACTORS:
+        factor = tl.load(factors_ptr + t * n_features + d[None, :], d_inside[None, :], other=0.0)
     squares = tl.zeros((ROWS, BAND), tl.float32)
     fourths = tl.zeros((ROWS, BAND), tl.float32)
     for first in range(0, n_rows, ROWS):
@@ -390,10 +406,12 @@ def _moments(
             x -= tl.load(middles_ptr + of[:, None] * n_features, inside, other=0.0)
         else:
             x -= middle
-        factor = tl.load(factors_ptr + place, row < n_rows, other=0.0)[:, None]  # 0 outside
-        squares += factor * x * x
+        if FACTORS:
+            x *= factor
+        weight = tl.load(weights_ptr + place, row < n_rows, other=0.0)[:, None]  # 0 outside
+        squares += weight * x * x
         if not OF:
-            fourths += factor * x * x * x * x
+            fourths += weight * x * x * x * x
     found_ptr += t * n_features + d
     apart = (t * 0 + n_tasks) * n_features  # a wide integer, also for one task
     tl.store(found_ptr, tl.sum(squares, axis=0), d_inside)

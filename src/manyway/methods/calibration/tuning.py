@@ -3,13 +3,13 @@
 Where examples are many, class means w_k are not the prototypes that label best. Tuned prototypes
 v_k lower
 
-    Σ_i −ln p(y_i | z_i),    ln p(k | z) = −½ τ (‖z − v_k‖² − S/n_k) + const.,
+    Σ_i −ln p(y_i | z_i),    ln p(k | z) = −½ τ (‖z − v_k‖² − e_k) + const.,
 
-over the placed support samples, by a few accelerated gradient steps from w (Nesterov, 1983). This
-is logistic regression which is held near the metric's classifier by the number of its steps, and
-whose biases follow from its weights. So it needs no temperature of its own, and its prototypes
-remain vectors among the items, which queries can update. Free biases were worse on all of five
-sets.
+over the placed support samples, by a few accelerated gradient steps from w (Nesterov, 1983); e_k is
+what the random error of w_k adds to a squared distance on average. This is logistic regression
+which is held near the metric's classifier by the number of its steps, and whose biases follow from
+its weights. So it needs no temperature of its own, and its prototypes remain vectors among the
+items, which queries can update. Free biases were worse on all of five sets.
 
 Samples are as if they had been left out. z_i has a part in the metric; without it, its inner
 products are those of z + r c(z·r)/(1 − h), where r is its placed residual and h = c‖r‖² its
@@ -102,7 +102,7 @@ class _Regression:
     labels: Tensor  # [t, s]
     member: Tensor  # [t, s, k] 1 for the class of a sample, else 0
     all_samples: _Samples
-    biases: Tensor  # [t, k] −S/n
+    biases: Tensor  # [t, k] −e, of the errors of all samples
     shorter: Tensor  # [t, k, 1] by how much prototypes are shorter than means
     tau: Tensor  # [t, 1, 1]
     hardest: Tensor  # [t, n] the samples in most doubt
@@ -217,7 +217,7 @@ class _Regression:
         return torch.stack(gains).sum(-1)
 
     def _biases(self, given: _Samples) -> Tensor:
-        """[t, k] −S/n of as many samples as are given."""
+        """[t, k] −e of as many samples as are given."""
         return self.biases * self.all_samples.counts / given.counts
 
 

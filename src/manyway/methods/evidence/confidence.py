@@ -113,11 +113,12 @@ def _contrast(groups: Groups, likelihood: Likelihood) -> Tensor:
     calibration = likelihood.calibration
     assert calibration is not None
     offsets = rows_of(calibration.offsets, groups.classes)
+    slopes = rows_of(calibration.slopes.unsqueeze(-1), groups.classes)
     return contrast(
         likelihood.coordinates(groups.sums),
         groups.members.masses.gather(1, groups.classes).to(offsets),
-        offsets * calibration.reach.view(-1, 1, 1),
-        # Offsets become as long as class means are expected: distances stay as steep.
+        # As long as class means are expected. The distances to two of them differ by as much.
+        offsets * calibration.reach.view(-1, 1, 1) / slopes,
         calibration.precision / calibration.reach,
     )
 

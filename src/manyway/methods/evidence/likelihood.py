@@ -3,7 +3,9 @@
 Queries are *placed* first: rows become coordinates in which ℓ is simple. For features, placed rows
 are coordinates in the metric of the calibration, and
 
-    ℓ_qk = −½ τ (‖z_q − w_k‖² − S/n_k).
+    ℓ_qk = −½ τ (‖z_q − w_k‖² − e_k),
+
+where e_k is what the random error of the prototype w_k adds to a squared distance on average.
 
 For the log-likelihoods of another classifier, placed rows are these themselves. Both kinds answer
 the same questions, so that search and groups need not know which one they have.

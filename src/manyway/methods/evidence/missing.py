@@ -6,7 +6,7 @@ all values that the missing cells could have, those that are best for a class ar
 it. Let F be the rows of the metric that belong to the missing columns, and P the projection on what
 is orthogonal to them. Then
 
-    ℓ_qk = −½ τ (‖P (z_q − w_k)‖² − f_q S/n_k),        f_q the part of the columns that are there.
+    ℓ_qk = −½ τ (‖P (z_q − w_k)‖² − f_q e_k),        f_q the part of the columns that are there.
 
 A row without any number has ℓ = 0 for all classes, and gets what the other items say about the
 batch.
@@ -19,7 +19,7 @@ mean over the classes,
 They would pull a query to the class that it seems to be of. So a placed row has k further columns,
 by which ℓ is larger than that of ẑ,
 
-    c_qk = ½ τ (‖(1 − P) (ẑ_q − w_k)‖² − (1 − f_q) S/n_k),
+    c_qk = ½ τ (‖(1 − P) (ẑ_q − w_k)‖² − (1 − f_q) e_k),
 
 and all that is linear in placed rows, such as the sums of groups, stays so (``WithGaps``). Two rows
 with missing cells at their mean lie nearer to each other than whole rows would. For near-copies
@@ -161,7 +161,7 @@ class _OneTask:
     metric: Tensor  # [d, d] its rows belong to the columns
     products: Tensor  # [d, d] of these rows
     prototypes: Tensor  # [k, d]
-    errors: Tensor  # [k] S/n: what is subtracted from a squared distance
+    errors: Tensor  # [k] e: what is subtracted from a squared distance
     half_precision: Tensor  # [] τ/2
 
     @staticmethod

@@ -3,11 +3,11 @@
 The method of this project, which docs/evidence.md states on one page. A query with the features
 z_q has in class k, whose prototype is w_k, the log-likelihood
 
-    ℓ_qk = −½ τ (‖z_q − w_k‖² − S/n_k).
+    ℓ_qk = −½ τ (‖z_q − w_k‖² − e_k).
 
-The prototype is the mean of the examples of the class, shortened as far as it is long by chance
-(`Calibration.shrunk`), and n_k is how many examples it is worth. S is the scatter within classes,
-and S/n_k what the random error of w_k adds to a squared distance on average. The proportions of the
+The prototype is the mean of the examples of the class, shortened as far as it is long by chance,
+and e_k is what its random error adds to a squared distance on average (`Calibration.shrunk`): S/n_k
+for the mean of n_k examples, where S is the scatter within classes. The proportions of the
 classes among the queries have a Dirichlet(α, …, α) prior and are integrated out (``prior``). The
 labels maximise a bound on ln p(queries | support), and with it the number of classes that occur is
 found. There are seven stages, each in a module of its own name. ``label`` calls the first two, and
@@ -109,11 +109,12 @@ def evidence(
 ) -> Solution:
     """Calibrate distances on the support, then find the present classes by all queries' evidence.
 
-    The log-likelihood of query q under class k is ℓ_qk = −½ τ (‖z_q − w_k‖² − S/n_k), where w_k is
-    the mean of the n_k support samples and S the within-class scatter. The precision τ is
-    calibrated by leaving support samples out in turn. Class proportions have a Dirichlet(α, …, α)
-    prior and are integrated out. The method maximises, over the assignments u and over a grid of α,
-    a lower bound on ln p(queries | support):
+    The log-likelihood of query q under class k is ℓ_qk = −½ τ (‖z_q − w_k‖² − e_k), where w_k is
+    the mean of the support samples, shortened as far as it is long by chance, and e_k what its
+    random error adds to a squared distance on average. The precision τ is calibrated by leaving
+    support samples out in turn. Class proportions have a Dirichlet(α, …, α) prior and are
+    integrated out. The method maximises, over the assignments u and over a grid of α, a lower bound
+    on ln p(queries | support):
 
         Σ u_qk ℓ_qk − Σ u_qk ln u_qk + Σ_k (1 − p⁰_k) φ(m_k / (1 − p⁰_k)) + ln Γ(Kα)/Γ(|Q|+Kα),
 
