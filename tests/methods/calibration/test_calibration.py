@@ -372,3 +372,17 @@ def test_members_of_all_classes_are_as_far_as_members_whatever_the_number_of_exa
         relative = calibration.of_members.relative_to_one(distances[None], truth[None])[0]
         for size in range(len(counts)):
             assert relative[truth % len(counts) == size].mean() == pytest.approx(1, abs=0.1)
+
+
+def test_rows_that_are_much_too_long_are_placed_at_twice_the_length_of_the_longest_members():
+    tasks = make_tasks(2, n_classes=7, n_features=8, shots=3)
+    calibration = calibrate_distances(tasks, Constants())
+    squares = calibration.offsets.square().sum(-1).amax(-1) + calibration.scatter
+    longest = 2 * squares.sqrt()
+    torch.testing.assert_close(calibration.longest, longest)
+    far = calibration.middle + 1e6 * (tasks.query - calibration.middle)
+    for placed in (calibration.place(far), calibration.placing()(far)):
+        torch.testing.assert_close(placed.norm(dim=-1), longest.unsqueeze(-1).expand(placed.shape[:2]))
+    near = calibration.place(tasks.query)
+    unit = near / near.norm(dim=-1, keepdim=True)
+    torch.testing.assert_close(calibration.place(far) / longest.view(-1, 1, 1), unit)

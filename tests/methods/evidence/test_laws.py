@@ -165,6 +165,26 @@ def test_units_do_not_matter_where_fourth_powers_have_no_single_precision(unit):
     np.testing.assert_allclose(found.probabilities[1], found.probabilities[0], atol=1e-5)
 
 
+@pytest.mark.parametrize("factor", [3.0, 10.0, 1e3, 1e8])
+@cases
+def test_one_broken_item_costs_the_others_nothing(n_features, shots, factor):
+    tables = [Table.of(n_features, shots, seed) for seed in SEEDS]
+    broken = [table._replace(items=np.r_[factor * table.items[:1], table.items[1:]]) for table in tables]
+    right = [
+        (labels_of(some)[:, 1:] == [table.truth[1:] for table in tables]).mean()
+        for some in (tables, broken)
+    ]
+    assert right[1] > right[0] - MOST_LOST
+
+
+@pytest.mark.parametrize("factor", [10.0, 1e8])
+def test_one_broken_item_costs_the_others_nothing_in_blocks(factor):
+    table = Table.of(5, 5, 0)
+    broken = table._replace(items=np.r_[factor * table.items[:1], table.items[1:]])
+    right = (table.labels_in_blocks()[1:] == table.truth[1:]).mean()
+    assert (broken.labels_in_blocks()[1:] == table.truth[1:]).mean() > right - MOST_LOST
+
+
 groups_change_sides = pytest.mark.xfail(
     strict=True,
     reason="a group that is as probably of one class as of another changes sides: up to 22 of 199 labels",

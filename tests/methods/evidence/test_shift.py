@@ -89,3 +89,20 @@ def test_of_labels_that_explain_as_much_those_of_fewer_classes_are_better():
     half = truth.clone()
     half[0, ::2] = 1
     assert float(comparison.explanation(assigned(half), nothing).log_evidence) < float(one_class.log_evidence)
+
+
+def test_queries_far_from_all_others_hardly_count_in_mean_and_proportions():
+    tasks, labels = batch(3)
+    queries = tasks.query.clone()
+    queries[:, 0] += 1e8
+    found = assigned(labels)
+    broken = compared(tasks.with_rows(tasks.support, queries)).queries
+    whole = compared(tasks).queries
+    assert (broken.influence[:, 0] < 1e-9).all()
+    assert (broken.influence[:, 1:] > 0.5).all()
+    without = compared(tasks.with_rows(tasks.support, queries[:, 1:])).queries
+    torch.testing.assert_close(broken.mean, without.mean, rtol=1e-3, atol=1e-3)
+    torch.testing.assert_close(without.mean, whole.mean, rtol=0.2, atol=0.3)
+    others = torch.nn.functional.one_hot(labels, N_CLASSES).float() * broken.influence.unsqueeze(-1)
+    expected = others.sum(1) / others.sum((1, 2)).unsqueeze(-1)
+    torch.testing.assert_close(broken.proportions(found), expected)

@@ -89,13 +89,15 @@ class Calibration:
     One row serves all tasks when they share their support.
 
     All distances are plain distances of *placed* features: relative to the mean of the prototypes,
-    and mapped by the metric.
+    mapped by the metric, and not longer than ``longest``: a broken row would move all others that
+    it is grouped with.
     """
 
     # [t, 1, d] mean of the prototypes; float32 is accurate for distances relative to it
     middle: Tensor
     metric: Metric | None  # None: plain distances
     offsets: Tensor  # [t, k, d] placed prototypes
+    longest: Tensor  # [t] of placed features: twice as long as members of the farthest class are
     # [t, k] what is added to ‖z‖² − 2 z·w_k: ‖w_k‖² minus e_k, what its random error adds to squared
     # distances. e_k is S/n_k for means of n_k samples; for shortened prototypes see ``shrunk``
     squares: Tensor
@@ -127,7 +129,7 @@ class Calibration:
         rows = _for_tasks(features, self.middle) - self.middle
         if self.metric is not None:
             rows = self.metric(rows)
-        return rows.view(features.shape)
+        return _within_reach(rows, self.longest).view(features.shape)
 
     def placing(self, factor: Tensor | None = None) -> Placing:
         """``place`` as a map of its own, without the prototypes.
@@ -138,10 +140,10 @@ class Calibration:
         if factor is None:
             factor = torch.ones_like(self.precision)
         if self.metric is None:
-            return Placing(middle=middle, metric=None, factor=factor)
+            return Placing(middle=middle, metric=None, longest=self.longest, factor=factor)
         identity = torch.eye(middle.shape[-1], dtype=middle.dtype, device=middle.device)
         metric = self.metric(identity.expand(len(middle), -1, -1))
-        return Placing(middle=middle, metric=metric, factor=factor)
+        return Placing(middle=middle, metric=metric, longest=self.longest, factor=factor)
 
     def squared_distances(self, placed: Tensor) -> Tensor:
         """[t, q, k] ‖z_q − w_k‖² − e_k for placed features; see ``squares``."""
@@ -379,6 +381,20 @@ def _lerp_from_least(values: Tensor, share: Tensor) -> Tensor:
 Finish = Callable[[Calibration, Tasks], Calibration]  # what is done to a calibration at last
 
 
+def _longest(squares: Tensor, scatter: Tensor) -> Tensor:
+    """[t] ``Calibration.longest``, for prototypes with the squared lengths [t, k]."""
+    return 2 * (squares.amax(-1) + scatter).sqrt()
+
+
+def _within_reach(rows: Tensor, longest: Tensor) -> Tensor:
+    """Rows [t, n, d] that are not longer than ``longest`` [t]: others are shortened."""
+    lengths = torch.linalg.vector_norm(rows, dim=-1, keepdim=True)
+    too_long = lengths / longest.view(-1, 1, 1)
+    if not bool((too_long > 1).any()):
+        return rows
+    return rows / too_long.clamp_min(1)
+
+
 def _for_tasks(rows: Tensor, like: Tensor) -> Tensor:
     """Rows [t, n, d] of as many tasks as ``like`` has; all rows are of one where it serves all."""
     if len(like) == len(rows):
@@ -392,6 +408,7 @@ class Placing:
 
     middle: Tensor  # [t, 1, d]
     metric: Tensor | None  # [t, d, d]; None for plain distances
+    longest: Tensor  # [t]
     factor: Tensor  # [t]
 
     def __call__(self, rows: Tensor) -> Tensor:
@@ -399,6 +416,7 @@ class Placing:
         rows = _for_tasks(rows, self.middle) - self.middle
         if self.metric is not None:
             rows = rows @ self.metric
+        rows = _within_reach(rows, self.longest)
         return rows.mul_(self.factor.view(-1, 1, 1)).view(shape)
 
 
@@ -696,6 +714,7 @@ def _plain(
         middle=offsets.middle,
         metric=None,
         offsets=offsets.rows,
+        longest=_longest(offsets.squares, scatter),
         squares=offsets.squares - scatter.unsqueeze(-1) / counts,
         n_varying=_varying_columns(offsets.rows),
         counts=counts,
@@ -819,11 +838,13 @@ def _with_metric(
     stretch = relative(answers.spread / best.spread).sqrt()
     metric = Metric(metrics.whitening(choice.root, choice.shrinkage), stretch)
     offsets = metric(plain.offsets, crossed)
+    squares = offsets.square().sum(-1)
     return replace(
         plain,
         metric=metric,
         offsets=offsets,
-        squares=offsets.square().sum(-1) - plain.scatter.unsqueeze(-1) / plain.counts,
+        longest=_longest(squares, plain.scatter),
+        squares=squares - plain.scatter.unsqueeze(-1) / plain.counts,
         precision=plain.precision * relative(best.precision / answers.precision),
         shrinkage=choice.shrinkage,
         noise=plain.noise * relative(best.noise / answers.noise),

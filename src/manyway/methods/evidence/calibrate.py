@@ -422,15 +422,26 @@ def _power(
 
 
 @dataclass(frozen=True, kw_only=True)
-class _ShrinkAndTune:
-    """What is done to a calibration at last: prototypes are shrunk, and tuned on request.
+class _FinishForQueries:
+    """What is done to a calibration at last.
 
-    Where queries may be unknown, it is also measured how far classes come in clumps.
+    Where queries may be unknown, those that lie far away are left where they are: that is how they
+    are known. Where the errors of prototypes can be known, prototypes are shrunk, and tuned on
+    request.
     """
 
     parameters: Parameters
+    shrinks: bool
 
     def __call__(self, calibration: Calibration, tasks: Tasks) -> Calibration:
+        if self.parameters.open_set:
+            calibration = replace(calibration, longest=calibration.longest + torch.inf)
+        if not self.shrinks:
+            return calibration
+        return self._shrunk_and_tuned(calibration, tasks)
+
+    def _shrunk_and_tuned(self, calibration: Calibration, tasks: Tasks) -> Calibration:
+        """For open sets it is also measured how far classes come in clumps."""
         parameters = self.parameters
         constants = parameters.constants
         shrunk = calibration.shrunk(constants)
@@ -444,8 +455,8 @@ class _ShrinkAndTune:
         return shrunk
 
 
-def _finish(scaled: ScaledTasks, parameters: Parameters) -> Finish | None:
-    """What is done to a calibration at last, where the errors of prototypes can be known."""
-    if is_one_shot(scaled.tasks) or parameters.precision is not None or scaled.names is not None:
-        return None
-    return _ShrinkAndTune(parameters=parameters)
+def _finish(scaled: ScaledTasks, parameters: Parameters) -> Finish:
+    """What is done to a calibration at last."""
+    errors_known = not is_one_shot(scaled.tasks)
+    own_distances = parameters.precision is None and scaled.names is None
+    return _FinishForQueries(parameters=parameters, shrinks=errors_known and own_distances)

@@ -7,8 +7,8 @@ nothing:
 
     b = 0 with the probability 1 − ε,        b ~ N(0, v) otherwise,        in units of the scales of columns.
 
-Near-copies of a query count nothing beside it (``copies``): in what follows |Q| queries are left
-without them, and x̄ is their mean.
+Near-copies of a query count nothing beside it (``copies``), and queries that are far from all
+others count less (``CountedQueries``): in what follows |Q| queries are left, and x̄ is their mean.
 
 Given the proportions π of the classes, of which effectively K̂ occur, the mean residual b̂ = x̄ −
 Σ_k π_k w_k estimates b. Without a shift, ‖b̂‖² is c = S (1/|Q| + Σ_k π_k²/n_k) on average, for the
@@ -86,7 +86,15 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from manyway.core import Joined, Pile, Sums, Tasks, class_sums, effective_number
+from manyway.core import (
+    Joined,
+    Pile,
+    Sums,
+    Tasks,
+    class_sums,
+    count_labels,
+    effective_number,
+)
 from manyway.methods.calibration import Representation
 from manyway.methods.calibration.metric import rows_of
 from manyway.methods.evidence.queries import BatchQueries, Part
@@ -215,6 +223,7 @@ class ClassMeans:
     # [t, 1, d] w̄, the mean of the class means, in which a far class counts little, as in
     # ``Representation``
     middle: Tensor
+    typical: Tensor  # [t] the median squared distance of class means from it, in these units
 
     @staticmethod
     def of(tasks: Tasks, weights: Tensor) -> ClassMeans:
@@ -229,11 +238,52 @@ class ClassMeans:
             squares = ((means - middle) * weights).square().sum(-1)
             typical = squares.where(occupied > 0, torch.nan).nanmedian(-1, keepdim=True).values
             of_class = occupied / (1 + squares / typical.clamp_min(torch.finfo(squares.dtype).tiny))
-        return ClassMeans(means=means, counts=counts, weights=weights, middle=middle)
+        return ClassMeans(
+            means=means,
+            counts=counts,
+            weights=weights,
+            middle=middle,
+            typical=typical.squeeze(-1),
+        )
 
     def around_middle(self, rows: Tensor) -> Tensor:
         """[t, n, d] rows relative to the middle, in units of the scales."""
         return (rows - self.middle) * self.weights
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class CountedQueries:
+    """How much the queries of t batches count where a shift is concerned, and their mean.
+
+    A query that is twice as far from the mean as members of a typical class, or farther, counts
+    less: single broken queries do not move the mean.
+    """
+
+    distinct: Tensor  # [t, q] 0 for near-copies of other queries, which count nothing, else 1
+    influence: Tensor  # [t, q] the same, and less than 1 for queries that are far away
+    mean: Tensor  # [t, 1, d] x̄
+
+    @staticmethod
+    def of(
+        tasks: Tasks, classes: ClassMeans, scatter: Tensor, distinct: Tensor
+    ) -> CountedQueries:
+        """``scatter`` [t] is S, in units of the scales."""
+        far = 2 * (scatter + classes.typical).sqrt().unsqueeze(-1)
+        influence = distinct
+        for _ in range(_ROUNDS):
+            mean = _mean_query(tasks, classes.middle, influence)
+            distances = _distances_from(mean, tasks, classes.weights)
+            influence = distinct * (far / distances.clamp_min(far)).square().to(distinct)
+        mean = _mean_query(tasks, classes.middle, influence)
+        return CountedQueries(distinct=distinct, influence=influence, mean=mean)
+
+    def proportions(self, found: Assigned) -> Tensor:
+        """[t, k] π, in which queries count as much as in their mean."""
+        n_distinct = self.distinct.sum(1, keepdim=True)
+        lost = self.distinct - self.influence
+        of_classes = count_labels(found.labels, found.proportions.shape[1], lost)
+        counted = found.proportions * n_distinct - of_classes.to(found.proportions)
+        return counted.clamp_min(0) / (n_distinct - lost.sum(1, keepdim=True))
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -244,8 +294,7 @@ class Comparison:
     classes: ClassMeans
     columns: Tensor  # [t] N
     scatter: Tensor  # [t] S
-    distinct: Tensor  # [t, q] 0 for near-copies of other queries, which count nothing, else 1
-    query_mean: Tensor  # [t, 1, d] x̄
+    queries: CountedQueries
 
     @staticmethod
     def of(tasks: Tasks, representation: Representation, distinct: Tensor) -> Comparison:
@@ -254,19 +303,19 @@ class Comparison:
         scaled = residuals * representation.weights
         freedom = tasks.n_support - (classes.counts > 0).sum(-1)
         tiny = torch.finfo(scaled.dtype).tiny
+        scatter = (scaled.square().sum((1, 2)) / freedom.clamp_min(1)).clamp_min(tiny)
         return Comparison(
             tasks=tasks,
             classes=classes,
             columns=representation.effective_columns.flatten(),
-            scatter=(scaled.square().sum((1, 2)) / freedom.clamp_min(1)).clamp_min(tiny),
-            distinct=distinct,
-            query_mean=_mean_query(tasks, classes.middle, distinct),
+            scatter=scatter,
+            queries=CountedQueries.of(tasks, classes, scatter, distinct),
         )
 
     def counting(self, distinct: Tensor) -> Comparison:
         """The same, where other queries ``distinct`` [t, q] count."""
-        mean = _mean_query(self.tasks, self.classes.middle, distinct)
-        return replace(self, distinct=distinct, query_mean=mean)
+        queries = CountedQueries.of(self.tasks, self.classes, self.scatter, distinct)
+        return replace(self, queries=queries)
 
     def flattened(self) -> Tasks:
         """The tasks without the direction in which the means of queries and of classes differ."""
@@ -287,24 +336,26 @@ class Comparison:
     @property
     def between_means(self) -> Tensor:
         """[t, 1, d] x̄ − w̄."""
-        return self.query_mean - self.classes.middle
+        return self.queries.mean - self.classes.middle
 
     def residual(self, found: Assigned) -> Tensor:
         """[t, 1, d] b̂, given what is found of the queries."""
-        return self.query_mean - found.proportions.unsqueeze(1) @ self.classes.means
+        proportions = self.queries.proportions(found)
+        return self.queries.mean - proportions.unsqueeze(1) @ self.classes.means
 
     def explanation(self, found: Assigned, guess: Tensor) -> Explanation:
         """What is found of the queries, which were moved back by a guess [t, 1, d], explains."""
-        n_query = self.distinct.sum(1)
+        n_query = self.queries.influence.sum(1)
+        proportions = self.queries.proportions(found)
         residual = self.residual(found)
         distance = self._squares_left(found.labels) / (self.scatter * n_query)
-        entropy = torch.special.entr(found.proportions).sum(-1)
+        entropy = torch.special.entr(proportions).sum(-1)
         return Explanation(
             guess=guess,
             residual=residual,
             size=(residual * self.classes.weights).square().sum((1, 2)) / self.scatter,
             distance=distance,
-            proportions=found.proportions,
+            proportions=proportions,
             n_query=n_query,
             log_evidence=-0.5 * self.columns * distance - entropy,
         )
@@ -312,7 +363,7 @@ class Comparison:
     def _squares_left(self, labels: Tensor) -> Tensor:
         """[t] |Q| S D for labels [t, q], by one pass over the queries."""
         work = partial(_sum_moments, self.classes)
-        labelled = _Labelled(labels=labels, distinct=self.distinct)
+        labelled = _Labelled(labels=labels, influence=self.queries.influence)
         pile = self.tasks.pile
         if pile is None:
             sums, _ = work(self.tasks.query, labelled)
@@ -346,11 +397,11 @@ class _Labelled(NamedTuple):
     """What some queries are taken for."""
 
     labels: Tensor  # [t, b]
-    distinct: Tensor  # [t, b] 0 for near-copies of other queries, which count nothing, else 1
+    influence: Tensor  # [t, b] as in ``CountedQueries``
 
     def split(self, pile: Pile) -> list[_Labelled]:
         """The same of each block of a pile."""
-        return [*map(_Labelled, pile.split(self.labels), pile.split(self.distinct))]
+        return [*map(_Labelled, pile.split(self.labels), pile.split(self.influence))]
 
 
 class _Moments(NamedTuple):
@@ -379,7 +430,7 @@ def _sum_moments(classes: ClassMeans, rows: Tensor, labelled: _Labelled) -> tupl
     scaled = classes.around_middle(rows)
     expected = rows_of(classes.around_middle(classes.means), labelled.labels)
     n_examples = classes.counts.gather(1, labelled.labels).clamp_min(1)
-    weights = labelled.distinct / (1 + 1 / n_examples)
+    weights = labelled.influence / (1 + 1 / n_examples)
     each = weights.unsqueeze(1)
     moments = _Moments(
         rows=(each @ scaled).to(double),
@@ -392,22 +443,38 @@ def _sum_moments(classes: ClassMeans, rows: Tensor, labelled: _Labelled) -> tupl
     return Sums(moments), None
 
 
-def _mean_query(tasks: Tasks, middle: Tensor, distinct: Tensor) -> Tensor:
-    """[t, 1, d] x̄, where queries count as ``distinct`` [t, q] says.
+def _mean_query(tasks: Tasks, middle: Tensor, influence: Tensor) -> Tensor:
+    """[t, 1, d] x̄, where queries count as ``influence`` [t, q] says.
 
     ``middle`` [t, 1, d] is near it, so that float32 is accurate.
     """
     work = partial(_sum_apart, middle)
     if tasks.pile is None:
-        sums, _ = work(tasks.query, distinct)
+        sums, _ = work(tasks.query, influence)
     else:
-        sums, _ = tasks.pile.each(work, tasks.pile.split(distinct))
-    return (sums.values[0] / distinct.sum(1).view(-1, 1, 1)).to(middle) + middle
+        sums, _ = tasks.pile.each(work, tasks.pile.split(influence))
+    return (sums.values[0] / influence.sum(1).view(-1, 1, 1)).to(middle) + middle
 
 
-def _sum_apart(middle: Tensor, rows: Tensor, distinct: Tensor) -> tuple[Sums, None]:
+def _sum_apart(middle: Tensor, rows: Tensor, influence: Tensor) -> tuple[Sums, None]:
     """The work that sums how far rows [t, b, d] are from the middle [t, 1, d]."""
-    return Sums(((distinct.unsqueeze(1) @ (rows - middle)).to(torch.float64),)), None
+    return Sums(((influence.unsqueeze(1) @ (rows - middle)).to(torch.float64),)), None
+
+
+def _distances_from(mean: Tensor, tasks: Tasks, weights: Tensor) -> Tensor:
+    """[t, q] the distances of queries from their mean [t, 1, d], for 1/σ [t, 1, d]."""
+    work = partial(_measure, mean, weights)
+    if tasks.pile is None:
+        found, _ = work(tasks.query, None)
+    else:
+        found, _ = tasks.pile.each(work)
+    distances: Tensor = found.values[0]
+    return distances
+
+
+def _measure(mean: Tensor, weights: Tensor, rows: Tensor, memory: None) -> tuple[Joined, None]:
+    """The work that finds the distances of rows [t, b, d]."""
+    return Joined((torch.linalg.vector_norm((rows - mean) * weights, dim=-1),)), None
 
 
 def by_chance(proportions: Tensor, counts: Tensor, n_query: Tensor) -> Tensor:
@@ -486,7 +553,7 @@ def find_shift(
         moved = with_queries(tasks, Moved(guess))
         return comparison.explanation(assign(moved, True), guess)
 
-    best = unmoved = comparison.explanation(first, torch.zeros_like(comparison.query_mean))
+    best = unmoved = comparison.explanation(first, torch.zeros_like(comparison.queries.mean))
     as_all_classes = moved_back_by(comparison.between_means)
     guesses = (
         moved_back_by(comparison.residual(flattened)),
