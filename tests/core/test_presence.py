@@ -279,3 +279,16 @@ def test_proportions_are_those_of_the_likely_classes_and_count_unknown_items_as_
     mean, sharp = (Solution(doubtful, 1, True, counting=Counting(shares_power=a)).proportions[0] for a in (1.0, 3.0))
     torch.testing.assert_close(mean, doubtful[0].mean(0))
     torch.testing.assert_close(sharp, 0.75 * torch.tensor([27.0, 1.0, 1.0]) / 29)
+
+
+def test_no_class_occurs_with_a_higher_probability_than_it_has_items_on_average():
+    found = Tally(
+        surest=torch.tensor([[0.4, 0.3, 0.2]]),
+        masses=torch.tensor([[0.5, 0.3, 0.2]]),
+        doubt=torch.tensor([[3.0, 2.0, -1.0]]),
+        unknown=NONE,
+    )
+    of_scores = presence_of(torch.tensor([[0.5, 0.4, 0.2]]), found, ONCE, Counting())
+    assert of_scores.tolist() == [pytest.approx([0.5, 0.3, 0.2])]
+    by_batch = presence_of(torch.tensor([[0.9, 0.9, 0.9]]), found._replace(doubt=SURE.expand(1, 3)), ONCE, Counting())
+    assert (by_batch <= found.masses + 1e-6).all()

@@ -31,6 +31,9 @@ log-odds c_k of class k are those of `manyway.methods.scores.count`, and
 
 because some class occurs.
 
+No class occurs with a higher probability than it has items on average, p_k ≤ m_k: that is so
+whatever the errors of items have in common.
+
 ``Counting`` has these constants.
 """
 
@@ -131,7 +134,8 @@ def presence_of(independent: Tensor, found: Tally, copies: Tensor, constants: Co
     odds = constants.presence_believed * torch.logit(bounded, _CERTAIN) + 0.5 * beside
     odds = odds + 0.5 * ((masses + 0.5).log() - (masses + 0.5 + found.unknown.double()).log())
     by_batch = torch.where(doubtful, torch.sigmoid(odds), bounded)
-    return _by_scores(by_batch, found.doubt.double()).to(independent)
+    presence = _by_scores(by_batch, found.doubt.double())
+    return torch.minimum(presence, masses).to(independent)
 
 
 def _is_doubtful(presence: Tensor) -> Tensor:
