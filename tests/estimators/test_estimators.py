@@ -15,7 +15,7 @@ import pytest
 import torch
 from problems import ESTIMATORS, make_features, make_tasks
 from sklearn.base import clone
-from sklearn.exceptions import ConvergenceWarning
+from sklearn.exceptions import ConvergenceWarning, NotFittedError
 from sklearn.model_selection import GridSearchCV, cross_val_score
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
@@ -269,6 +269,50 @@ def test_one_class_is_refused(problem):
     x, _, _, _ = problem
     with pytest.raises(InputError, match="one class only"):
         PADDLE().fit(x, np.zeros(len(x), int))
+
+
+@pytest.mark.parametrize(
+    "refused",
+    [
+        lambda x, y: (x, ["a"] * len(x)),
+        lambda x, y: (x[:, :3], ["a"] * len(x)),
+        lambda x, y: (x, y, {"another": x[0]}),
+        lambda x, y: (x, y, x[:1]),
+    ],
+    ids=["one class", "one class of fewer features", "class features by name", "class features"],
+)
+@pytest.mark.parametrize("estimator", [Evidence, SimpleShot])
+@pytest.mark.parametrize("is_used", [False, True])
+def test_a_fit_that_is_refused_changes_nothing(small, estimator, refused, is_used):
+    x, y, query, _ = small
+    fitted = quick(estimator).fit(x, y)
+    if is_used:
+        fitted.predict(query)
+    before = pickle.dumps(fitted)
+    with pytest.raises(InputError):
+        fitted.fit(*refused(x, y))
+    assert pickle.dumps(fitted) == before
+    np.testing.assert_array_equal(fitted.predict(query), quick(estimator).fit(x, y).predict(query))
+
+
+def test_a_stream_goes_on_after_a_fit_that_is_refused(small):
+    x, y, query, _ = small
+    undisturbed, disturbed = (quick(Evidence).fit(x, y) for _ in range(2))
+    for clf in (undisturbed, disturbed):
+        clf.partial_infer(query)
+    with pytest.raises(InputError, match="one class only"):
+        disturbed.fit(x, ["a"] * len(x))
+    later = (clf.partial_infer(query).probabilities for clf in (undisturbed, disturbed))
+    np.testing.assert_array_equal(*later)
+
+
+def test_a_first_fit_that_is_refused_leaves_an_estimator_that_is_not_fitted(small):
+    x, _, query, _ = small
+    clf = quick(Evidence)
+    with pytest.raises(InputError, match="one class only"):
+        clf.fit(x, ["a"] * len(x))
+    with pytest.raises(NotFittedError):
+        clf.predict(query)
 
 
 def test_a_constructor_takes_keywords_only_and_has_the_solvers_signature():

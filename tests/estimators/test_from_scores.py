@@ -98,6 +98,18 @@ def test_classes_are_learned_from_y():
     assert EvidenceFromScores().fit(SCORES, [7, 5, 6, 5]).classes_.tolist() == [5, 6, 7]
 
 
+@pytest.mark.parametrize(
+    ("scores", "labels"), [(SCORES, ["a", "b", "c", "cow"]), (SCORES[:, :2], ["cat"] * 4), (-SCORES, NAMES)]
+)
+def test_a_fit_that_is_refused_changes_nothing(scores, labels):
+    clf = EvidenceFromScores(kind="probability").fit(SCORES, ["fox", "cat", "dog", "cat"])
+    before = clf.predict_proba(MANY)
+    with pytest.raises(InputError):
+        clf.fit(scores, labels)
+    assert clf.classes_.tolist() == NAMES
+    np.testing.assert_array_equal(clf.predict_proba(MANY), before)
+
+
 def test_unknown_items_are_answered_as_such():
     strangers = np.full((6, 12), 0.01)
     strangers[np.arange(6), np.arange(6) + 6] = 0.89

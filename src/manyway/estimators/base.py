@@ -15,7 +15,7 @@ from torch import Tensor
 
 from manyway.core import Solution, Tasks, as_array, mapped
 from manyway.errors import ConvergenceWarning, InputError
-from manyway.estimators.batch import BatchClassifier
+from manyway.estimators.batch import BatchClassifier, all_or_nothing
 from manyway.estimators.from_solver import OWN_PARAMETERS, constructor, documentation
 from manyway.estimators.inference import Inference
 from manyway.estimators.values import (
@@ -104,6 +104,7 @@ class TransductiveClassifier(BatchClassifier):
             "TransductiveClassifier is a base class; use one of its subclasses, such as Evidence."
         )
 
+    @all_or_nothing
     def fit(self: Classifier, X: Any, y: Any, class_features: Any = None) -> Classifier:
         """Keep a copy of the labelled examples, and prepare what depends on them alone.
 

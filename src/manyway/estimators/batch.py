@@ -1,8 +1,9 @@
 """What the estimators of features and of scores share: they label all rows of a batch jointly."""
 
 from abc import abstractmethod
-from collections.abc import Mapping
-from typing import Any, TypeVar
+from collections.abc import Callable, Mapping
+from functools import wraps
+from typing import Any, Concatenate, ParamSpec, TypeVar
 
 import numpy as np
 from sklearn.base import BaseEstimator, ClassifierMixin
@@ -13,6 +14,25 @@ from manyway.errors import InputError, nearest
 from manyway.estimators.values import in_one_sentence, label_names, like, to_numpy
 
 Classifier = TypeVar("Classifier", bound="BatchClassifier")
+Given = ParamSpec("Given")
+Fit = Callable[Concatenate[Classifier, Given], Classifier]
+
+
+def all_or_nothing(fit: Fit[Classifier, Given]) -> Fit[Classifier, Given]:
+    """A ``fit`` that leaves the estimator as it was where it fails: an earlier one still holds."""
+
+    @wraps(fit)
+    def fit_or_restore(
+        self: Classifier, /, *args: Given.args, **kwargs: Given.kwargs
+    ) -> Classifier:
+        before = dict(self.__dict__)
+        try:
+            return fit(self, *args, **kwargs)
+        except BaseException:  # an interruption also stops it halfway
+            self.__dict__ = before
+            raise
+
+    return fit_or_restore
 
 
 class BatchClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]

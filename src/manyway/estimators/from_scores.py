@@ -16,7 +16,7 @@ from manyway.core import Solution, Tasks, as_array, as_features, refuse_masked, 
 from manyway.core.arguments import fits, knows_parameters, shown
 from manyway.errors import InputError
 from manyway.estimators import Inference
-from manyway.estimators.batch import BatchClassifier
+from manyway.estimators.batch import BatchClassifier, all_or_nothing
 from manyway.estimators.values import (
     is_given,
     known_places,
@@ -96,6 +96,7 @@ class EvidenceFromScores(BatchClassifier):
     max_iter: int = 50
     tol: float = 1e-2
 
+    @all_or_nothing
     def fit(self, X: Any = None, y: Any = None) -> "EvidenceFromScores":
         """Calibrate the scores on labelled items, where there are any.
 
