@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+from math import log
 from pathlib import Path
 
 import pytest
@@ -34,6 +35,18 @@ def test_items_are_labelled_together(label):
     assert [row["label"] for row in rows("labels.csv")] == ["fox"] * 30
     assert list(rows("labels.csv")[0]) == ["item", "label", "probability", "label_2", "probability_2"]
     assert "The classifier was" in out
+
+
+@pytest.mark.parametrize("kind", [(), ("--score-kind", "log-probability")])
+def test_a_table_of_logarithms_with_those_of_0_gives_the_answers_of_its_probabilities(kind, label):
+    p = 4 * [[0.8, 0.2, 0.0], [1.0, 0.0, 0.0], [0.5, 0.25, 0.25], [0.0, 0.3, 0.7]]
+    for name, number in (("scores.csv", float), ("logarithms.csv", lambda x: log(x) if x else "-inf")):
+        lines = (f"i{n},{','.join(str(number(x)) for x in row)}\n" for n, row in enumerate(p))
+        Path(name).write_text("item,fox,wolf,dog\n" + "".join(lines))
+    assert label("scores.csv", "-o", "of_scores.csv")[0] == 0
+    code, _, err = label("logarithms.csv", *kind, "-o", "of_logarithms.csv")
+    assert code == 0, err
+    assert rows("of_logarithms.csv") == rows("of_scores.csv")
 
 
 def test_answers_are_of_a_higher_level_where_the_class_is_uncertain(label):

@@ -110,6 +110,14 @@ def test_a_fit_that_is_refused_changes_nothing(scores, labels):
     np.testing.assert_array_equal(clf.predict_proba(MANY), before)
 
 
+def test_logarithms_of_0_are_probabilities_of_0():
+    p = np.array([[1.0, 0.0, 0.0], [0.6, 0.4, 0.0], [0.0, 0.5, 0.5], [0.2, 0.2, 0.6]])
+    clf = EvidenceFromScores(classes=NAMES).fit()
+    with np.errstate(divide="ignore"):
+        of_logarithms = clf.predict_proba(np.log(p))
+    np.testing.assert_allclose(of_logarithms, clf.predict_proba(p), rtol=1e-6)
+
+
 def test_unknown_items_are_answered_as_such():
     strangers = np.full((6, 12), 0.01)
     strangers[np.arange(6), np.arange(6) + 6] = 0.89

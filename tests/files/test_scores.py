@@ -6,6 +6,7 @@ import json
 from pathlib import Path
 
 import numpy as np
+import pyarrow.parquet
 import pytest
 
 from manyway import InputError
@@ -252,11 +253,34 @@ def test_a_folder_has_the_labels_of_its_files_and_none_where_no_file_has_one(fir
     assert read_scores(tmp_path / "s").labels == labels
 
 
+@pytest.mark.parametrize(
+    "text",
+    [
+        "item,dog,fox,cat\na,-inf,-0.5,-1\nb,0,-inf,-Inf\nc,-1,-1,-1.5\n",
+        "item;dog;fox;cat\na;-inf;-0,5;-1\nb;0;-inf;-Inf\nc;-1;-1;-1,5\n",
+        "item,class,score\na,dog,-inf\na,fox,-0.5\na,cat,-1\nb,dog,0\nb,fox,-inf\nb,cat,-Infinity\n"
+        "c,dog,-1\nc,fox,-1\nc,cat,-1.5\n",
+    ],
+    ids=["one column per class", "decimal commas", "one row per class"],
+)
+def test_scores_may_be_logarithms_of_0(text, tmp_path):
+    scores = read_scores(write(tmp_path, "s.csv", text)).with_classes(("dog", "fox", "cat"))
+    assert scores.values.tolist() == [[-np.inf, -0.5, -1], [0, -np.inf, -np.inf], [-1, -1, -1.5]]
+    assert not any("left out" in note for note in scores.notes)
+
+
+def test_scores_in_arrow_may_be_logarithms_of_0(tmp_path):
+    columns = {"item": ["a", "b"], "dog": [-np.inf, -0.7], "fox": [0.0, -0.7]}
+    pyarrow.parquet.write_table(pyarrow.table(columns), tmp_path / "s.parquet")
+    assert read_scores(tmp_path / "s.parquet").values[0].tolist() == [-np.inf, 0]
+
+
 BAD = {
     "two scores": ("s.csv", LONG + "a,fox,0.5\n", "two scores of class 'fox' .*the second in line 6"),
     "an item twice": ("s.csv", WIDE + "a,0.5,0.5\n", "the item 'a' twice"),
     "NaN": ("s.csv", LONG.replace("0.6", "nan"), "line 4, which is not a finite number"),
     "infinite": ("s.csv", LONG.replace("0.6", "1e999"), "line 4, which is not a finite number"),
+    "infinite in a column": ("s.csv", WIDE.replace("0.6", "inf"), "'inf' in line 3, which is not a finite number"),
     "a word": ("s.csv", LONG.replace("0.6", "high"), "not all numbers"),
     "no score": ("s.csv", LONG.replace("0.6", ""), "'score' of .* is empty in line 4"),
     "no class": ("s.csv", LONG.replace("b,dog", "b,"), "no class in line 4"),

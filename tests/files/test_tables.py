@@ -112,6 +112,7 @@ def test_embeddings_may_be_lists_in_one_column_of_texts(form, tmp_path):
         ([1.0, float("nan")], "'nan' in row 1, which is not a finite number"),
         ([1.0, 10**400], "'1000000.* in row 1, which is not a finite number"),
         ([1.0, "1e39"], "'1e39' in row 1"),
+        ([1.0, "-inf"], "'-inf' in row 1, which is not a finite number"),
         ([[1.0], [1.0, 2.0]], "has 2 numbers in row 1; every row needs 1"),
         ([[1.0], 3], "has no list of numbers in row 1"),
         ([[1.0], ["x"]], "row 1 has 'x'"),

@@ -424,12 +424,15 @@ def read_columns(path: Path, options: Options, *, with_labels: bool = True) -> C
     table = _table(path, options)
     uses = _Uses.of(path, table, options, with_labels=with_labels)
     table.gaps = options.skip_bad or options.gaps
+    if options.logarithms:
+        table.lowest = -np.inf
     features = table.features(uses.features)
+    finite = _with_gaps(features)
     notes: list[str] = []
     if table.named and features.shape[1] == len(uses.features):
-        notes += remarks_on_codes(path.name, features, uses.names_of_features)
+        notes += remarks_on_codes(path.name, finite, uses.names_of_features)
     if table.named and with_labels and features.shape[1] == len(uses.features) > 1:
-        left_out, remarks = odd_features(path.name, features, uses.names_of_features, options)
+        left_out, remarks = odd_features(path.name, finite, uses.names_of_features, options)
         features = np.delete(features, left_out, axis=1) if left_out else features
         uses = uses.without(left_out)
         notes += remarks
@@ -439,6 +442,12 @@ def read_columns(path: Path, options: Options, *, with_labels: bool = True) -> C
     if options.skip_bad:
         return _without_gaps(path, contents)
     return _told_of_gaps(path, contents) if options.gaps else contents
+
+
+def _with_gaps(features: Numbers) -> Numbers:
+    """Features with NaN in place of −inf, which says nothing about what a column holds."""
+    infinite = np.isneginf(features)
+    return np.where(infinite, np.nan, features) if infinite.any() else features
 
 
 def _table(path: Path, options: Options) -> Table:

@@ -26,6 +26,8 @@ class Options:
         Leave out rows of a table that lack a feature, and list them.
     gaps : bool
         Whether rows of a table may lack features, which are NaN then; ``skip_bad`` leaves them out all the same.
+    logarithms : bool
+        Whether numbers may be logarithms of 0, which are −inf, as among scores.
     beside : Table or None
         The table of the items, as `open_beside` opens it. Its rows help to tell ids and dates among the columns of the
         examples, and how numbers are written in both.
@@ -50,6 +52,7 @@ class Options:
     sheet: str | None = None
     skip_bad: bool = False
     gaps: bool = False
+    logarithms: bool = False
     beside: Table | None = None
     labelled: bool | None = None
     opened: Table | None = None

@@ -65,6 +65,8 @@ class Table:
         The sign in numbers that are written as texts.
     gaps : bool, default=False
         Whether features may be missing; they are NaN then.
+    lowest : float
+        The lowest number that features may be; −inf among scores, which may be logarithms of 0.
     delimiter : str, default=""
         What separates cells of a text: numbers have hardly a decimal comma beside commas, and often beside semicolons.
     beside : Table, optional
@@ -88,6 +90,7 @@ class Table:
     named: bool = True
     decimal: str = "."
     gaps: bool = False
+    lowest: float = -_LARGEST
     delimiter: str = ""
     beside: "Table | None" = None
     kept: tuple[Sequence[int], Any] = ((), None)  # features that were read before, of these columns
@@ -150,9 +153,10 @@ class Table:
             return found if known == wanted else found[:, [known.index(at) for at in wanted]]
         lists = len(wanted) == 1 and self.holds_lists(wanted[0])
         found = self._lists(wanted[0]) if lists else self._stacked(wanted)
-        if not found.size or (found.min() >= -_LARGEST and found.max() <= _LARGEST):
+        if not found.size or (found.min() >= self.lowest and found.max() <= _LARGEST):
             return found
-        wrong = np.argwhere(~(np.abs(found) <= _LARGEST) & ~(np.isnan(found) & self.gaps))
+        is_number = (found >= self.lowest) & (found <= _LARGEST)
+        wrong = np.argwhere(~is_number & ~(np.isnan(found) & self.gaps))
         if not len(wrong):
             return found
         row, at = wrong[0].tolist()
@@ -223,7 +227,7 @@ class Table:
             return cell
         if self.gaps and (missing(cell) or cell in ("NA", "N/A", "NULL", "?")):
             return math.nan
-        return as_number(self.where, self.place(row), name, cell, self.decimal, self.hint)
+        return as_number(self.where, self.place(row), name, cell, self.decimal, self.hint, self.lowest)
 
     def _lists(self, at: int) -> np.ndarray[Any, Any]:
         """At once where all lists are alike, else row by row to say which is not."""
@@ -346,16 +350,25 @@ def as_text(cell: Any) -> Any:
 
 
 def as_number(
-    where: Path | str, place: str, name: str, cell: Any, decimal: str | None = None, hint: str = "write a number."
+    where: Path | str,
+    place: str,
+    name: str,
+    cell: Any,
+    decimal: str | None = None,
+    hint: str = "write a number.",
+    lowest: float = -_LARGEST,
 ) -> float:
-    """A cell as a finite number. ``decimal`` is the sign that texts use; None: a point, or a comma where it fits."""
+    """A cell as a finite number, or −inf where that is the ``lowest``.
+
+    ``decimal`` is the sign that texts use; None: a point, or a comma where it fits.
+    """
     if not text.is_filled(cell):
         raise InputError(f"Column '{name}' of {where} is empty in {place}; {hint}")
     sign = decimal or ("," if isinstance(cell, str) and text.is_number(cell, ",") and "," in cell else ".")
     number: Any = text.number_in(cell, sign) if isinstance(cell, str) else cell
     if isinstance(number, bool) or not isinstance(number, int | float | Decimal):
         raise InputError(f"Column '{name}' of {where} is not all numbers ({place} has {shorten(cell)}); {hint}")
-    if not -_LARGEST <= number <= _LARGEST:
+    if not lowest <= number <= _LARGEST:
         raise _not_finite(where, place, name, cell)
     return float(number)
 

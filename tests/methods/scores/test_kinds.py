@@ -76,6 +76,8 @@ def test_independent_confidences_become_odds():
         ([[-0.9, 1.9]], "log-probability", "row 0 are positive"),
         ([[-3.0, 1.9, NAN], [1.0, 2.0, 0.0]], "logit", "row 0 do not list every class"),
         ([[math.inf, 0.0]], "auto", "row 0 are infinite"),
+        ([[2.0, 1.0], [-math.inf, -math.inf]], "auto", "row 1 are all −inf: the item has no class"),
+        ([[-math.inf, -math.inf]], "log-probability", "row 0 are all 0, like those of all items"),
         ([[0.5, 0.5]], "percent", "choose one of auto, probability"),
         ([[0.5]], "auto", "1 items for 1 classes"),
     ],
@@ -116,7 +118,32 @@ def test_a_class_that_no_item_lists_gets_nothing_and_changes_no_other(kind):
     assert (found[:, 3] == IMPOSSIBLE).all()
 
 
-def test_a_class_that_some_items_cannot_have_has_half_the_odds_of_their_lowest():
-    logits = torch.tensor([[2.0, 1.0, -math.inf], [0.0, 1.0, 2.0]])
-    p = log_posteriors(logits, "logit").exp()
-    torch.testing.assert_close(p[0, 2], p[0, 1] / 2)
+@pytest.mark.parametrize(
+    "row",
+    [
+        [0.7, 0.3, 0.0, 0.0],
+        [0.0, 0.0, 1.0, 0.0],
+        [0.5, 0.25, 0.0, 0.0],  # a list that was cut
+        [1e-6, 0.999999, 0.0, 0.0],
+        [0.0, 0.0, 0.0, 0.0],
+        [0.6, NAN, 0.0, 0.2],
+        [0.0, NAN, NAN, 0.0],
+    ],
+)
+def test_a_probability_of_0_and_its_logarithm_are_the_same(row):
+    p = torch.tensor([row, [0.1, 0.2, 0.3, 0.4]], dtype=torch.float64)
+    for kind, named in (("probability", "log-probability"), ("auto", "auto")):
+        torch.testing.assert_close(log_posteriors(p.log(), named), log_posteriors(p, kind))
+
+
+def test_a_logit_of_minus_infinity_is_a_probability_of_0():
+    logits = torch.tensor([[2.0, 1.0, -math.inf], [-math.inf, -3.0, -math.inf], [0.0, 1.0, 2.0]])
+    torch.testing.assert_close(log_posteriors(logits), log_posteriors(logits.softmax(-1)))
+    only_one = log_posteriors(logits).exp()[1]
+    torch.testing.assert_close(only_one, torch.tensor([0.0005, 0.999, 0.0005]), rtol=2e-3, atol=0)
+
+
+def test_a_class_of_minus_infinity_is_behind_every_class_of_a_tiny_probability():
+    found = log_posteriors(torch.tensor([[0.0, -700.0, -math.inf], [-1.0, -2.0, -0.7]]), "log-probability")
+    assert found[0, 1] == -700
+    assert found[0, 2] < found[0, 1]

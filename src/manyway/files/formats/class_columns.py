@@ -1,5 +1,6 @@
 """Tables with one column per class."""
 
+from dataclasses import replace
 from typing import Any, ClassVar
 
 import numpy as np
@@ -28,7 +29,7 @@ class ClassColumns(ScoreFormat):
 
     def read(self, file: Opened) -> Scores:
         path = file.path
-        table = read_columns(path, file.options)
+        table = read_columns(path, replace(file.options, logarithms=True))
         if table.columns is None:
             raise InputError(f"The first line of {path} holds numbers; add one that names the class of each column.")
         count = len(table.features)
@@ -55,7 +56,7 @@ def _beside_probabilities(values: np.ndarray[Any, Any]) -> int | None:
     >>> _beside_probabilities(np.array([[0.5, 0.5, 0.9], [0.25, 0.75, 0.8]])), _beside_probabilities(np.eye(3))
     (2, None)
     """
-    if values.shape[1] < 3:
+    if values.shape[1] < 3 or np.isneginf(values).any():  # logarithms do not sum to 1
         return None
     total = values.sum(1, keepdims=True)
     odd = np.arange(values.shape[1])

@@ -4,6 +4,7 @@ import re
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from math import inf
 from typing import Any, ClassVar, NamedTuple
 
 from manyway.errors import InputError
@@ -93,7 +94,9 @@ class _Reading:
                 self._note(names[at], cells[at], item, classes)
             for rank, (name, both) in enumerate(zip(classes, self.columns, strict=True)):
                 if name or rank == 0:  # there may be fewer answers than in other rows
-                    yield Pair(place, item, name, as_number(path, place, names[both.score], cells[both.score]))
+                    cell = cells[both.score]
+                    score = as_number(path, place, names[both.score], cell, lowest=-inf)  # of 0 as a logarithm
+                    yield Pair(place, item, name, score)
 
     def _item_column(self, names: Sequence[str]) -> int:
         ids = [name for name in names if is_id(name)]

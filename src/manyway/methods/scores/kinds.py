@@ -1,7 +1,8 @@
 """Scores of any kind as normalised log-probabilities of the classes, or as log-odds.
 
 Scores are probabilities, their logarithms, logits, or yes-or-no probabilities of each class. An item may list some of
-the classes only. A class that no item lists cannot occur.
+the classes only. A class that no item lists cannot occur. −inf is the logarithm of 0, and means the same as a
+probability of 0.
 """
 
 from collections.abc import Callable
@@ -33,7 +34,7 @@ def find_kind(scores: Tensor, place: Place = _row) -> str:
     >>> [find_kind(torch.tensor([scores])) for scores in ([0.7, 0.2], [-0.1, -3.0], [2.0, -3.0])]
     ['probability', 'log-probability', 'logit']
     """
-    values = scores.nan_to_num(0.0)
+    values = scores.nan_to_num(0.0, neginf=-torch.inf)
     lowest = float(values.amin())
     highest = float(values.amax())
     if lowest >= 0:
@@ -70,9 +71,9 @@ def log_posteriors(
 ) -> Tensor:
     """Scores as normalised log-probabilities of the classes.
 
-    A class that an item does not list (NaN, or a probability of 0) gets an equal part of the probability that the
-    listed classes leave, at least 0.1 % together, but none gets more than half of the lowest listed class. A class that
-    no item lists gets nothing.
+    A class that an item does not list (NaN, or a probability of 0: −inf as a logarithm or logit) gets an equal part of
+    the probability that the listed classes leave, at least 0.1 % together, but none gets more than half of the lowest
+    listed class. A class that no item lists gets nothing.
 
     Parameters
     ----------
@@ -104,9 +105,7 @@ def log_posteriors(
             f"There are scores of {scores.shape[0]} items for {scores.shape[1]} classes; give several."
         )
     _refuse(scores.isposinf().any(-1), "are infinite", place)
-    _refuse(
-        (scores.isnan() | scores.isneginf()).all(-1), "are missing: the item lists no class", place
-    )
+    _refuse(scores.isnan().all(-1), "are missing: the item lists no class", place)
     if kind == "auto":
         kind = find_kind(scores, place)
     if possible is None:
@@ -129,27 +128,25 @@ def _of_possible(scores: Tensor, kind: str, place: Place) -> Tensor:
         _refuse(
             ~listed.all(-1), "do not list every class, which logits must; give probabilities", place
         )
-        return _without_infinity(scores).log_softmax(-1)
+        _refuse(scores.isneginf().all(-1), "are all −inf: the item has no class", place)
+        return _completed(scores.log_softmax(-1))
     if kind == "log-probability":
         _refuse(
             (scores > _SLACK).any(-1),
             "are positive, which logarithms of probabilities are not",
             place,
         )
-        if bool(listed.all()):
-            return _without_infinity(scores).log_softmax(
-                -1
-            )  # tiny probabilities survive as logarithms
-        scores = scores.exp()
+        if not bool(listed.all()):
+            _refuse_sums(scores.exp(), place)
+        return _completed(scores.masked_fill(~listed, -torch.inf))
     _refuse((scores < 0).any(-1), "are negative, which probabilities are not", place)
     if kind == "sigmoid":
         _refuse((scores > 1).any(-1), "are above 1, which probabilities are not", place)
         scores = scores.clamp_max(_LARGEST_SIGMOID)
         scores = scores / (1 - scores)
         scores = scores / (1 + scores.nansum(-1, keepdim=True))
-    _refuse(scores.nansum(-1) > 1 + _SLACK, "sum to more than 1, which probabilities do not", place)
-    # A classifier may say nothing about an item; the others of the batch then decide.
-    return _completed(scores.nan_to_num(0.0)).log()
+    _refuse_sums(scores, place)
+    return _completed(scores.nan_to_num(0.0).log())
 
 
 def log_odds(scores: Tensor, place: Place = _row) -> Tensor:
@@ -182,22 +179,22 @@ def without_prior(posteriors: Tensor, class_prior: Tensor) -> Tensor:
     return (posteriors - class_prior.to(posteriors).log()).log_softmax(-1)
 
 
-def _without_infinity(scores: Tensor) -> Tensor:
-    """Scores [n, k] where a class with −inf has half the odds of the lowest other one of the item."""
-    lowest = scores.masked_fill(scores.isneginf(), torch.inf).amin(-1, keepdim=True)
-    return torch.where(scores.isneginf(), lowest - log(2), scores)
+def _completed(scores: Tensor) -> Tensor:
+    """[n, k] log-probabilities with what each row leaves spread over its classes of probability 0 (−inf), normalised.
+
+    A classifier may say nothing about an item: it is of any class then, and the others of the batch decide. All is done
+    with logarithms, where tiny probabilities survive.
+    """
+    unlisted = scores.isneginf()
+    missing = (1 - scores.exp().sum(-1, keepdim=True)).clamp_min(_LEAST_MISSING)
+    each = (missing / unlisted.sum(-1, keepdim=True).clamp_min(1)).log()
+    lowest = scores.masked_fill(unlisted, torch.inf).amin(-1, keepdim=True)
+    return torch.where(unlisted, torch.minimum(each, lowest - log(2)), scores).log_softmax(-1)
 
 
-def _completed(probabilities: Tensor) -> Tensor:
-    """[n, k] with what each row leaves spread over its classes of probability 0."""
-    unlisted = probabilities <= 0
-    missing = (1 - probabilities.sum(-1, keepdim=True)).clamp_min(_LEAST_MISSING)
-    lowest = probabilities.masked_fill(unlisted, torch.inf).amin(-1, keepdim=True)
-    each = torch.minimum(missing / unlisted.sum(-1, keepdim=True).clamp_min(1), lowest / 2)
-    filled = torch.where(unlisted, each, probabilities).clamp_min_(
-        torch.finfo(probabilities.dtype).tiny
-    )
-    return filled.div_(filled.sum(-1, keepdim=True))
+def _refuse_sums(probabilities: Tensor, place: Place) -> None:
+    sums = probabilities.nansum(-1)
+    _refuse(sums > 1 + _SLACK, "sum to more than 1, which probabilities do not", place)
 
 
 def _refuse(bad: Tensor, why: str, place: Place) -> None:
