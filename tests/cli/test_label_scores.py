@@ -49,6 +49,14 @@ def test_a_table_of_logarithms_with_those_of_0_gives_the_answers_of_its_probabil
     assert rows("of_logarithms.csv") == rows("of_scores.csv")
 
 
+def test_one_probability_below_0_is_named(label):
+    Path("scores.csv").write_text(SCORES.replace("c,0.48", "c,-0.48"))
+    code, _, err = label("scores.csv")
+    assert code == 2
+    assert "The scores of the item 'c' go down to -0.48, but nearly all other rows are probabilities" in err
+    assert label("scores.csv", "--score-kind", "logit")[0] == 0
+
+
 def test_answers_are_of_a_higher_level_where_the_class_is_uncertain(label):
     code, out, _ = label("scores.csv", "--taxonomy", "taxonomy.csv", "--at-least", "0.95", "-o", "o.csv")
     assert code == 0

@@ -33,6 +33,26 @@ def test_kinds_are_found():
         find_kind(torch.tensor([[0.0, 1.0], [20.0, 80.0]]))
 
 
+@pytest.mark.parametrize("listed", [3, 2])
+@pytest.mark.parametrize("slip", [-0.1, -math.inf])
+def test_a_slip_of_the_pen_makes_no_logits_of_probabilities(slip, listed):
+    p = torch.tensor([[0.7, 0.2, 0.1]]).repeat(60, 1)[:, :listed]
+    p[17, 1] = slip
+    with pytest.raises(InputError, match=f"row 17 go down to {slip}, but nearly all other rows are probabilities"):
+        find_kind(p)
+    p[40, 0] = 1.5
+    with pytest.raises(InputError, match="row 17 go down"):
+        find_kind(p)
+
+
+def test_some_logits_could_be_probabilities():
+    logits = torch.tensor([[0.3, 0.2], [1.3, -0.4], [-2.0, 0.1], [0.5, 0.4]])
+    assert find_kind(logits) == find_kind(logits[:2]) == "logit"
+    sure = torch.tensor([[0.0, NAN]]).repeat(60, 1)  # one class each, of which the classifier is certain
+    sure[17, 0] = -0.1
+    assert find_kind(sure) == "log-probability"
+
+
 @pytest.mark.parametrize("kind", ["probability", "log-probability", "logit"])
 def test_complete_scores_of_every_kind_are_the_same_posteriors(kind):
     p = torch.tensor([[0.7, 0.2, 0.1]])

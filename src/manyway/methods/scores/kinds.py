@@ -52,10 +52,28 @@ def find_kind(scores: Tensor, place: Place = _row) -> str:
                 "may be right."
             )
         return "probability"
+    _refuse_slips(values, place)
     total_probability = scores.nan_to_num(-torch.inf).logsumexp(-1).amax()
     if highest <= 0 and float(total_probability) <= log(1 + _SLACK):
         return "log-probability"
     return "logit"
+
+
+def _refuse_slips(values: Tensor, place: Place) -> None:
+    """Refuse scores [n, k] of which a few rows are no probabilities and all others are: one minus makes no logits.
+
+    Few means fewer than the square root of the others.
+    """
+    total = values.sum(-1)
+    negative = (values < 0).any(-1)
+    odd = negative | (total > 1 + _SLACK)
+    others = ~odd & (total > 0)  # a row of zeros may be one of logarithms
+    if int(odd.sum()) ** 2 < int(others.sum()):
+        row = int(negative.nonzero()[0])
+        raise InputError(
+            f"The scores of {place(row)} go down to {float(values[row].amin()):.6g}, but nearly all other rows are "
+            "probabilities; correct that row, or say `kind='logit'`."
+        )
 
 
 def possible_classes(scores: Tensor, kind: str) -> Tensor:
