@@ -49,6 +49,12 @@ def test_a_table_of_logarithms_with_those_of_0_gives_the_answers_of_its_probabil
     assert rows("of_logarithms.csv") == rows("of_scores.csv")
 
 
+def test_scores_of_0_and_1_do_not_say_how_sure_a_classifier_is(label):
+    Path("scores.csv").write_text("item,fox,wolf,dog\n" + "".join(f"i{n},1,0,0\nj{n},0,0,1\n" for n in range(9)))
+    _, out, _ = label("scores.csv")
+    assert "The classifier gives only 0 and 1, which does not say how sure it is; labelled items would help." in out
+
+
 def test_one_probability_below_0_is_named(label):
     Path("scores.csv").write_text(SCORES.replace("c,0.48", "c,-0.48"))
     code, _, err = label("scores.csv")

@@ -106,6 +106,20 @@ def test_items_that_tell_classes_apart_less_are_said(contrast, is_said, capsys):
     assert (sentence in said) == is_said
 
 
+@pytest.mark.parametrize(
+    ("temperature", "only_names", "sentence"),
+    [
+        (1.0, False, "The classifier was as sure as it should be"),
+        (1.0, True, "The classifier gives only 0 and 1, which does not say how sure it is"),
+        (2.0, True, "The classifier was too sure of itself: its scores were softened"),  # as labelled items tell
+        (0.5, False, "The classifier was less sure than it could be: its scores were sharpened"),
+    ],
+)
+def test_how_sure_a_classifier_was_is_said(temperature, only_names, sentence, capsys):
+    said = said_of(capsys, told={"temperature": temperature}, only_names=only_names)
+    assert f"{sentence}; labelled items would help." in said
+
+
 def test_five_examples_that_look_mislabelled_are_named_and_the_others_counted(capsys):
     suspects = tuple(SuspectExample(f"{n}.jpg", "wren", "robin\n", 0.9) for n in range(7))
     print_summary(Summary(10, 2, (), 0.5, 0, suspects=suspects))

@@ -210,12 +210,14 @@ def _percent(share: float) -> str:
     return "<1%" if 0 < share < 0.005 else f"{share:.0%}"
 
 
-def _sharpness(temperature: float) -> str:
+def _sharpness(temperature: float, *, only_names: bool) -> str:
     """What was done to the scores of a classifier, in words."""
     if temperature < _AS_IT_IS:
         return "The classifier was less sure than it could be: its scores were sharpened"
     if temperature > 1 / _AS_IT_IS:
         return "The classifier was too sure of itself: its scores were softened"
+    if only_names:
+        return "The classifier gives only 0 and 1, which does not say how sure it is"
     return "The classifier was as sure as it should be"
 
 
@@ -247,7 +249,7 @@ def _learned(found: labelling.Summary, at_least: float | None) -> list[str]:
             helped = f"{number} labelled item{'s' * (number > 1)} helped"
         else:
             helped = "labelled items would help"
-        lines.append(f"{_sharpness(temperature)}; {helped}.")
+        lines.append(f"{_sharpness(temperature, only_names=found.only_names)}; {helped}.")
     if found.suspects:
         lines.append(_suspects(found.suspects))
     shifted = remark_on_shift(found.told)

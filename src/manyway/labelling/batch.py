@@ -23,6 +23,7 @@ from manyway.methods.scores.kinds import (
     find_kind,
     log_odds,
     log_posteriors,
+    only_names,
     possible_classes,
     without_prior,
 )
@@ -47,6 +48,8 @@ class Batch:
         The queries.
     n_labelled : int
         The number of scores with a known label.
+    only_names : bool
+        Whether scores name classes only, see ``manyway.methods.scores.kinds.only_names``.
     levels : mapping of str to mapping of str to str
         A taxonomy, where there is one; see ``manyway.labelling.taxonomy``.
     described : mapping of str to mapping of str to str
@@ -59,6 +62,7 @@ class Batch:
     classes: tuple[str, ...]
     items: Named
     n_labelled: int = 0
+    only_names: bool = False
     levels: Levels = field(default_factory=dict)
     described: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
     examples: Items | None = None
@@ -206,6 +210,7 @@ def scores_batch(
         classes=classes,
         items=scores,
         n_labelled=n_labelled,
+        only_names=only_names(torch.from_numpy(scores.values)),
         levels=taxonomy,
         described=scores.described,
     )

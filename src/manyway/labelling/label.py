@@ -132,6 +132,8 @@ class Summary:
         What the method tells about the batch, such as the temperature of scores.
     n_labelled : int
         The number of scores with a known label.
+    only_names : bool
+        Whether all scores are 0 or 1, which does not say how sure the classifier is.
     one_example : bool
         Whether every class has one example only, so that nothing could be rehearsed.
     suspects : tuple of SuspectExample
@@ -158,6 +160,7 @@ class Summary:
     levels: Mapping[str, int] = field(default_factory=dict)
     told: Mapping[str, float] = field(default_factory=dict)
     n_labelled: int = 0
+    only_names: bool = False
     one_example: bool = False
     suspects: tuple[SuspectExample, ...] = ()
     notes: tuple[str, ...] = ()
@@ -499,6 +502,7 @@ class _Counts:
             unknown_next=expected.next,
             told={name: float(value[0]) for name, value in solution.told.items()},
             n_labelled=batch.n_labelled,
+            only_names=batch.only_names,
             one_example=_has_one_example(batch.tasks),
             suspects=_suspects(batch, solution.doubts),
         )

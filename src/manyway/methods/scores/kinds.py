@@ -84,6 +84,17 @@ def possible_classes(scores: Tensor, kind: str) -> Tensor:
     return (listed & (scores != 0)).any(0)
 
 
+def only_names(scores: Tensor) -> bool:
+    """Whether all scores are 0 or 1, or their logarithms: they name classes and do not say how sure the classifier is.
+
+    >>> one_hot = torch.tensor([[1.0, 0.0], [0.0, 1.0]])
+    >>> only_names(one_hot), only_names(one_hot.log()), only_names(one_hot / 2)
+    (True, True, False)
+    """
+    neither = scores.isnan() | (scores == 0)
+    return any(bool((neither | (scores == other)).all()) for other in (1, -torch.inf))
+
+
 def log_posteriors(
     scores: Tensor, kind: str = "auto", place: Place = _row, *, possible: Tensor | None = None
 ) -> Tensor:
