@@ -70,6 +70,15 @@ def few(names: Iterable[Any], most: int = 6) -> str:
     )
 
 
+def counted(number: int, one: str, several: str = "") -> str:
+    """A number of things; ``several`` is the plural where it is more than one and an s.
+
+    >>> counted(1, "item"), counted(3, "item"), counted(0, "class", "classes")
+    ('1 item', '3 items', '0 classes')
+    """
+    return f"{number} {one if number == 1 else several or f'{one}s'}"
+
+
 def named(known: Mapping[str, T], name: str, what: str) -> T:
     """The entry of a table; an unknown name is an error that names the nearest.
 

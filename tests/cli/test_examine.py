@@ -116,5 +116,5 @@ def test_rows_with_missing_cells_are_examined_as_they_are_labelled(examine):
     code, out, err = examine("known.csv", "items.csv", "-o", "examples.csv")
     assert code == 0, err
     assert "18 examples of 3 classes" in out
-    assert "1 of 18 rows of known.csv lack numbers, in 'z'" in err
+    assert "1 of 18 rows of known.csv lacks numbers, in 'z'" in err
     assert len(Path("examples.csv").read_text().splitlines()) == 19

@@ -42,7 +42,7 @@ def test_each_rank_and_class_is_counted_with_an_interval(judge):
     assert code == 0, err
     assert "39 verified items: 19 corrected, 0 made worse, 20 unchanged (1 of them from one error to another)." in out
     assert "+48.7 points (+30.3 to +62.3): after.csv is better." in out
-    assert "1 items of verified.csv are in neither file" in err
+    assert "1 item of verified.csv is in neither file and is left out" in err
     found = {line.split()[0]: line.split()[1:] for line in out.splitlines()[2:]}
     # dogs and wolves are of one genus, so that there was less to correct, and one item got worse
     assert found["genus"][:6] == ["39", "89.7", "97.4", "4", "1", "+7.7"]
@@ -50,6 +50,14 @@ def test_each_rank_and_class_is_counted_with_an_interval(judge):
     assert found["wolf"][:5] == ["16", "0.0", "93.8", "15", "0"]
     ranks = [line.split()[0] for line in out.splitlines()[1:7]]
     assert ranks == ["rank", "class", "genus", "family", "order", "taxonomic"]
+
+
+def test_one_verified_item_is_one(judge):
+    Path("verified.csv").write_text("item,label\n38.jpg,fox\n")
+    Path("after.csv").write_text("item,label,probability\n0.jpg,fox,0.9\n")
+    code, out, err = judge("before.json", "after.csv", "--labels", "verified.csv")
+    assert (code, out.startswith("1 verified item: ")) == (0, True), err
+    assert "1 verified item has no label in after.csv; it counts as wrong there" in err
 
 
 def test_what_is_the_same_is_not_better(judge):

@@ -346,7 +346,7 @@ def test_tables_with_times_and_boxes_are_observations_too(label):
     Path("s.csv").write_text("\n".join([columns, *lines]))
     code, _, err = label("s.csv", "--format", "camtrap-dp", "-o", "observations.csv")
     assert code == 0, err
-    assert "1 items have no time and are left out" in err
+    assert "1 item has no time and is left out" in err
     validate("observations.csv")
     found = {row["observationID"]: row for row in rows("observations.csv")}
     assert (found["a"]["deploymentID"], found["a"]["bboxWidth"], found["b"]["bboxX"]) == ("north", "0.5", "")

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 
 import numpy as np
 import pytest
 
 from manyway import Evidence, InputError, examine
+from manyway.examination.report import NearCopies
 
 N_CLASSES = 8
 SHOTS = 6
@@ -51,6 +53,15 @@ def test_twins_are_confused_with_each_other(found):
 def test_near_copies_are_listed_once(found):
     assert [pair.rows for pair in found.copies] == [(46, 47)]
     assert not found.copies[0].contradict
+    assert "1 pair of examples are near-copies of each other." in found.sentences()
+
+
+def test_near_copies_are_counted_with_those_that_contradict(found):
+    contradicting = NearCopies(rows=(0, 1), items=("a", "b"), labels=("ant", "bee"))
+    one = replace(found, copies=(contradicting,))
+    assert "1 pair of examples are near-copies of each other, with different labels." in one.sentences()
+    both = replace(found, copies=(contradicting, *found.copies))
+    assert "2 pairs of examples are near-copies of each other; 1 of them with different labels." in both.sentences()
 
 
 def test_more_classes_are_harder_and_intervals_hold_the_forecast(found):

@@ -285,7 +285,7 @@ BAD = {
     "no score": ("s.csv", LONG.replace("0.6", ""), "'score' of .* is empty in line 4"),
     "no class": ("s.csv", LONG.replace("b,dog", "b,"), "no class in line 4"),
     "no item": ("s.csv", LONG.replace("b,dog", ",dog"), "no item in line 4"),
-    "an empty cell": ("s.csv", WIDE.replace("0.6", ""), "'dog' of .* is empty in line 3"),
+    "an empty cell": ("s.csv", WIDE.replace("0.6", ""), "'dog' of .* is empty in line 3; write a number there, or"),
     "too many cells": ("s.csv", LONG + "c,fox,0.5,1\n", "another number of cells"),
     "one class": ("s.csv", "item,class,score\na,fox,0.9\n", "one class only"),
     "no rows": ("s.csv", "item,class,score\n", "no score of any class"),

@@ -241,15 +241,18 @@ def test_extreme_features_end_in_blocks_as_in_memory(kind, method, problem, tmp_
     assert ("note: all items" in ends[0][1]) == (kind == "items that are all alike")
 
 
-def test_an_interrupt_is_one_sentence_and_no_table(problem, tmp_path, monkeypatch, capsys):
+@pytest.mark.parametrize(
+    ("options", "words"), [((), "interrupted; finished results are kept."), (("--no-cache",), "interrupted.")]
+)
+def test_an_interrupt_is_one_sentence_and_no_table(problem, tmp_path, monkeypatch, capsys, options, words):
     def interrupt(*arguments, **options):
         raise KeyboardInterrupt
 
     support, query = write(tmp_path, problem, "npz")
     monkeypatch.setattr("manyway.labelling.solve_batch", interrupt)
-    code, _, err = run(monkeypatch, capsys, "label", support, query, "-o", tmp_path / "out.csv")
+    code, _, err = run(monkeypatch, capsys, "label", support, query, "-o", tmp_path / "out.csv", *options)
     assert code == 130
-    assert "manyway: interrupted" in err
+    assert err.endswith(f"manyway: {words}\n")
     assert not (tmp_path / "out.csv").exists()
 
 
@@ -279,7 +282,7 @@ def make_bad(folder, problem, what):
         words = "All labelled examples are of class 'bird 0'"
     elif what == "empty query":
         query = query[:0]
-        words = "no item to label"
+        words = "query.npz has no rows"
     elif what == "unknown method":
         options = ["--method", "padle"]
         words = "There is no method 'padle'; did you mean 'paddle'?"

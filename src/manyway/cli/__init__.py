@@ -10,14 +10,14 @@ import tempfile
 from contextvars import copy_context
 from functools import cache
 from pathlib import Path
-from typing import Annotated, Any, ClassVar
+from typing import Annotated, Any, ClassVar, NoReturn
 
 import typer
 from typer.core import TyperArgument, TyperCommand, TyperOption
 from typer.main import get_command
 
 import manyway
-from manyway import encoding
+from manyway import encoding, files
 from manyway.cli import bench, doctor, examine, extract, judge, label, review, show, train
 from manyway.cli.console import (
     FOLDER,
@@ -32,6 +32,10 @@ from manyway.cli.console import (
 from manyway.cli.options import with_formats
 from manyway.cli.paths import local_path, without_host
 from manyway.errors import InputError
+
+
+class _Interrupted(Exception):
+    """A command was interrupted; what there is to say about it."""
 
 
 class _Command(TyperCommand):
@@ -61,6 +65,9 @@ class _Command(TyperCommand):
                 if ctx.params.get("encoder"):
                     encoding.check_network(ctx.params["encoder"])
                 return super().invoke(ctx)
+            except KeyboardInterrupt as stop:
+                kept = "" if ctx.params.get("no_cache") else "; finished results are kept"
+                raise _Interrupted(f"interrupted{kept}.") from stop
             except InputError as error:
                 words = with_options(str(error), self.params)
                 raise InputError(without_folder(words)) from error
@@ -160,21 +167,21 @@ def main() -> None:
         _built(app)()
     except InputError as error:
         _stop(str(error), 2)
+    except _Interrupted as stop:
+        _stop(str(stop), 130)
     except (KeyboardInterrupt, SystemExit) as stop:
-        # typer turns an interrupt into this code
+        # typer turns an interrupt before the work begins into this code
         if isinstance(stop, SystemExit) and stop.code != 130:
             raise
-        _stop("interrupted; finished results are kept.", 130)
+        _stop("interrupted.", 130)
     except BrokenPipeError:
         # The reader of the output has closed it (`manyway table | head`).
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(141)
     except (OSError, MemoryError) as error:
-        too_long = getattr(error, "errno", None) == errno.ENAMETOOLONG
-        _stop(
-            "the name of a file is too long." if too_long else str(error) or "out of memory.",
-            2 if too_long else 1,
-        )
+        if getattr(error, "errno", None) == errno.ENAMETOOLONG:
+            _stop(_too_long(str(getattr(error, "filename", ""))), 2)
+        _stop(str(error) or "out of memory.", 1)
     except Exception as error:
         if os.environ.get("MANYWAY_DEBUG"):
             raise
@@ -188,7 +195,13 @@ def main() -> None:
         _stop(f"unexpected {type(error).__name__}: {error}. {report}.", 1)
 
 
-def _stop(message: str, code: int) -> None:
+def _too_long(path: str) -> str:
+    """What is said of a path that the system refuses: which of its names is too long."""
+    longest = max(Path(path).parts, key=len, default="")
+    return f"the name of a file is too long: {files.shorten(longest)}; choose a shorter one."
+
+
+def _stop(message: str, code: int) -> NoReturn:
     QUIET.set(False)
     say(f"manyway: {' '.join(message.split())}", stderr=True)
     sys.exit(code)

@@ -8,7 +8,7 @@ from pathlib import Path
 from manyway import core, encoding, files, sampling, training
 from manyway.cli.console import console, note, say
 from manyway.cli.options import command, may_replace, progress_bar
-from manyway.errors import InputError
+from manyway.errors import InputError, counted
 
 
 @command
@@ -90,10 +90,10 @@ def _tell(features: sampling.FeatureSet, out: Path, *, with_classes: bool) -> No
     if len(features.features) > 1 and bool((features.features == features.features[:1]).all()):
         note("all items have the same features; check the encoder")
     n_items, n_features = features.features.shape
-    sentence = f"{out}: {n_items} items"
+    sentence = f"{out}: {counted(n_items, 'item')}"
     if with_classes:
-        sentence += f", {features.n_classes} classes"
-    sentence += f", {n_features} features"
+        sentence += f", {counted(features.n_classes, 'class', 'classes')}"
+    sentence += f", {counted(n_features, 'feature')}"
     if features.base_mean is None:
         sentence += "; no base mean (cl2 will centre on the examples)"
     say(sentence, stderr=True)

@@ -11,7 +11,7 @@ from pathlib import Path
 from manyway import evaluation, files, labelling
 from manyway.cli.console import console, note, say
 from manyway.cli.options import command
-from manyway.errors import InputError
+from manyway.errors import InputError, counted
 
 
 @command
@@ -58,15 +58,11 @@ def judge(
             f"{labels} has no item of {before} or {after}: it has {some[0]}, they have {some[1]}."
         )
     if len(there) < len(truth):
-        note(
-            f"{len(truth) - len(there)} items of {labels.name} are in neither file and are left out"
-        )
+        note(_in_neither(len(truth) - len(there), labels.name))
     for path, found in ((before, old), (after, new)):
         lacking = sum(not found.get(item) for item in there)
         if lacking:
-            note(
-                f"{lacking} verified items have no label in {path.name}; they count as wrong there"
-            )
+            note(_without_label(lacking, path.name))
     judge_at = partial(evaluation.label_changes, old, new, there)
     ranks = {"class": judge_at(), **{name: judge_at(of) for name, of in levels.items()}}
     ranks = {name: changes for name, changes in ranks.items() if changes[0].n_items}
@@ -76,7 +72,7 @@ def judge(
         f"{everything.unchanged} unchanged"
     )
     say(
-        f"{everything.n_items} verified items: "
+        f"{counted(everything.n_items, 'verified item')}: "
         f"{counts} ({everything.moved} of them from one error to another)."
     )
     _show("rank", {name: changes[0] for name, changes in ranks.items()})
@@ -84,6 +80,18 @@ def judge(
     mean, low, high = everything.difference
     verdict = _verdict(everything, after.name)
     say(f"{100 * mean:+.1f} points ({100 * low:+.1f} to {100 * high:+.1f}): {verdict}.")
+
+
+def _in_neither(number: int, labels: str) -> str:
+    """What is said of verified items that nobody has labelled."""
+    verb = "is" if number == 1 else "are"
+    return f"{counted(number, 'item')} of {labels} {verb} in neither file and {verb} left out"
+
+
+def _without_label(number: int, file: str) -> str:
+    """What is said of verified items that have no label in a file."""
+    have, count = ("has", "it counts") if number == 1 else ("have", "they count")
+    return f"{counted(number, 'verified item')} {have} no label in {file}; {count} as wrong there"
 
 
 def _verdict(everything: evaluation.Change, after: str) -> str:

@@ -5,6 +5,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 
 from manyway.cli.console import NOTES, say, without_folder
+from manyway.errors import counted
 
 
 @dataclass(frozen=True)
@@ -20,9 +21,9 @@ class Part:
     def __str__(self) -> str:
         words = f"{self.path}: {self.rows} {self.what}"
         if self.classes is not None:
-            words += f" of {self.classes} classes"
+            words += f" of {counted(self.classes, 'class', 'classes')}"
         if self.features is not None:
-            words += f", {self.features} features each"
+            words += f", {counted(self.features, 'feature')} each"
         return words
 
 

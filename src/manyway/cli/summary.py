@@ -12,6 +12,7 @@ from rich.table import Table
 
 from manyway import files, labelling
 from manyway.cli.console import NOTES, console, note, say
+from manyway.errors import counted
 from manyway.labelling.remarks import remark_on_shift
 
 _SHOWN = 15
@@ -27,7 +28,7 @@ def print_summary(summary: labelling.Summary, at_least: float | None = None) -> 
     What was learned is printed too.
     """
     n_found = sum(found.items > 0 for found in summary.present)
-    line = f"{n_found} of {summary.n_classes} classes found in {_items(summary.n_items)}"
+    line = f"{n_found} of {summary.n_classes} classes found in {counted(summary.n_items, 'item')}"
     if summary.n_present is not None:
         low, high = summary.n_present
         number = str(low) if low == high else f"{low} to {high}"
@@ -46,12 +47,12 @@ def print_summary(summary: labelling.Summary, at_least: float | None = None) -> 
         say(f"Labels have probability {summary.mean_confidence:.2f} on average.")
     if summary.least:
         verb = "is" if summary.below == 1 else "are"
-        say(f"{_items(summary.below)} {verb} below {summary.least:g}: without a label.")
+        say(f"{counted(summary.below, 'item')} {verb} below {summary.least:g}: without a label.")
     for line in _learned(summary, at_least):
         say(line)
     if summary.skipped:
         say(
-            f"{_items(summary.skipped)} without an answer: "
+            f"{counted(summary.skipped, 'item')} without an answer: "
             "the column 'note' at the end of the table says why."
         )
     say(f"Written to {summary.output}.")
@@ -170,7 +171,7 @@ def _unknown(summary: labelling.Summary) -> str:
         return f"{hint}No unknown items."
     low = max(expected - sd, 0)
     high = min(expected + sd, summary.n_items)
-    line = f"About {expected:.0f} of {_items(summary.n_items)} are expected to be unknown "
+    line = f"About {expected:.0f} of {counted(summary.n_items, 'item')} are expected to be unknown "
     line += (
         f"({low:.0f} to {high:.0f}); {summary.n_unknown} "
         f"{'is' if summary.n_unknown == 1 else 'are'} labelled so"
@@ -178,9 +179,9 @@ def _unknown(summary: labelling.Summary) -> str:
     groups = [group for group in summary.unknown_groups if group.items > 1]
     more = max(0, len(groups) - _GROUPS)
     alone = len(summary.unknown_groups) - len(groups)
-    parts = [f"{_items(group.items)} like {group.medoid}" for group in groups[:_GROUPS]]
+    parts = [f"{counted(group.items, 'item')} like {group.medoid}" for group in groups[:_GROUPS]]
     parts += [f"{more} smaller group{'s' * (more > 1)}"] * bool(more) + [
-        f"{_items(alone)} like no other"
+        f"{counted(alone, 'item')} like no other"
     ] * bool(alone)
     line += (": " if parts else "") + "; ".join(parts)
     further = ""
@@ -193,10 +194,6 @@ def _unknown(summary: labelling.Summary) -> str:
             "if they are of the same classes, were both recorded alike?"
         )
     return f"{hint}{line}.{further}"
-
-
-def _items(count: int) -> str:
-    return f"{count} item" + ("" if count == 1 else "s")
 
 
 def _percent(share: float) -> str:
@@ -246,7 +243,7 @@ def _learned(found: labelling.Summary, at_least: float | None) -> list[str]:
     if temperature is not None:
         number = found.n_labelled
         if number:
-            helped = f"{number} labelled item{'s' * (number > 1)} helped"
+            helped = f"{counted(number, 'labelled item')} helped"
         else:
             helped = "labelled items would help"
         lines.append(f"{_sharpness(temperature, only_names=found.only_names)}; {helped}.")

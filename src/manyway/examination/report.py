@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass
 from math import exp
 from typing import Any
 
-from manyway.errors import optional
+from manyway.errors import counted, optional
 
 # up to this ratio items are no farther from the class means than left-out examples
 LIKE_EXAMPLES = 1.1
@@ -271,15 +271,16 @@ def _sentences(found: Examination) -> list[str]:
         lines.append("One example per class cannot tell how many labels will be right; two would.")
     for batch in found.batches:
         lines.append(
-            f"{batch.n_items} items of {batch.n_present} classes: {batch.accuracy:.0%} right "
+            f"{counted(batch.n_items, 'item')} of {counted(batch.n_present, 'class', 'classes')}: "
+            f"{batch.accuracy:.0%} right "
             f"({batch.low:.0%} to {batch.high:.0%} in 90 % of batches); with one more example of each class "
             f"{100 * batch.gain:+.1f} points."
         )
     if found.rehearsal.n_batches:
         rehearsal = found.rehearsal
         lines.append(
-            f"Rehearsed {rehearsal.n_batches} times on your examples: {rehearsal.n_right} of {rehearsal.n_items} "
-            "held-out examples were labelled right."
+            f"Rehearsed {counted(rehearsal.n_batches, 'time')} on your examples: {rehearsal.n_right} of "
+            f"{rehearsal.n_items} held-out examples were labelled right."
         )
     lines += _on_labels(found)
     if found.next_classes:
@@ -295,18 +296,26 @@ def _on_labels(found: Examination) -> list[str]:
     if found.suspects:
         number = len(found.suspects)
         looks = "looks" if number == 1 else "look"
-        lines.append(f"{number} example{'' if number == 1 else 's'} {looks} mislabelled.")
+        lines.append(f"{counted(number, 'example')} {looks} mislabelled.")
     elif found.batches:
         lines.append("No example looks mislabelled.")
     if found.copies:
-        contradicting = sum(pair.contradict for pair in found.copies)
-        more = f"; {contradicting} of them with different labels" if contradicting else ""
-        lines.append(f"{len(found.copies)} pairs of examples are near-copies of each other{more}.")
+        lines.append(_on_copies(found.copies))
     if found.single_classes and found.batches:
         lines.append(
             f"One example only, so nothing is known about it: {_listed(found.single_classes)}."
         )
     return lines
+
+
+def _on_copies(copies: Sequence[NearCopies]) -> str:
+    """A sentence about pairs of examples that are nearly the same."""
+    contradicting = sum(pair.contradict for pair in copies)
+    if len(copies) == 1:
+        more = ", with different labels" if contradicting else ""
+        return f"1 pair of examples are near-copies of each other{more}."
+    more = f"; {contradicting} of them with different labels" if contradicting else ""
+    return f"{len(copies)} pairs of examples are near-copies of each other{more}."
 
 
 def _listed(names: Sequence[str], most: int = 6) -> str:

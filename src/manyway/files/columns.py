@@ -419,9 +419,15 @@ def _are_numbered(name: str, cells: Sequence[Any]) -> bool:
     return named and not any(is_number_like(cell) and not is_whole(cell) for cell in cells)
 
 
-def read_columns(path: Path, options: Options, *, with_labels: bool = True) -> Contents:
-    """Read a table of features, with item names and further columns, of which one may be the labels."""
+def read_columns(
+    path: Path, options: Options, *, with_labels: bool = True, hint: str | None = None
+) -> Contents:
+    """Read a table of features, with item names and further columns, of which one may be the labels.
+
+    ``hint`` says what to do about a cell that holds no number, where the columns are no usual features.
+    """
     table = _table(path, options)
+    table.hint = hint or table.hint
     uses = _Uses.of(path, table, options, with_labels=with_labels)
     table.gaps = options.skip_bad or options.gaps
     if options.logarithms:
@@ -567,9 +573,10 @@ def _told_of_gaps(path: Path, contents: Contents) -> Contents:
         return contents
     columns = contents.columns or [str(number + 1) for number in range(lacking.shape[1])]
     where = listed([columns[at] for at in np.flatnonzero(lacking.any(0))])
-    which = f"{n_rows} of {len(lacking)} rows of {path.name} lack numbers, in {where}"
-    left_out = "`skip_bad` leaves them out"
-    return replace(contents, notes=(*contents.notes, f"{which}; the columns that they have are used ({left_out})"))
+    lack, they, them = ("lacks", "it has", "it") if n_rows == 1 else ("lack", "they have", "them")
+    which = f"{n_rows} of {len(lacking)} rows of {path.name} {lack} numbers, in {where}"
+    used = f"the columns that {they} are used (`skip_bad` leaves {them} out)"
+    return replace(contents, notes=(*contents.notes, f"{which}; {used}"))
 
 
 def _without_gaps(path: Path, contents: Contents) -> Contents:

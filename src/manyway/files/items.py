@@ -164,6 +164,8 @@ def read_items(path: str | Path, options: Options = AUTO, *, like: Items | None 
     kept = ("base_mean", "columns", "skipped", "notes", "header", "carried", "origin")
     more = {name: getattr(contents, name) for name in kept}
     items = Items(contents.features, class_of_row(path, contents), contents.items, **more)
+    if not len(items):  # a table without rows was refused before
+        raise InputError(f"{path} has no rows; its array of features needs one per item.")
     may_lack = options.gaps and is_table(path)
     _check_finite(path, items, gaps=may_lack)
     if may_lack:

@@ -6,7 +6,7 @@ from datetime import datetime, timedelta, timezone
 from pathlib import PurePosixPath
 from typing import Any, NamedTuple
 
-from manyway.errors import InputError
+from manyway.errors import InputError, counted
 from manyway.files.scores import FILE, SOURCE, Scores, number_of
 from manyway.files.tables import find_any
 from manyway.files.text import shorten
@@ -46,7 +46,8 @@ class Sightings(NamedTuple):
     def notes(self) -> list[str]:
         """What there is to say where only items with a time are written."""
         lacking = self.n_without_time
-        return [f"{lacking} items have no time and are left out"] if lacking else []
+        have = "has no time and is" if lacking == 1 else "have no time and are"
+        return [f"{counted(lacking, 'item')} {have} left out"] if lacking else []
 
 
 def find_sightings(scores: Scores) -> Sightings:

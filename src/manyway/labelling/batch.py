@@ -254,12 +254,12 @@ def _posteriors(scores: Scores, names: Sequence[str], kind: str | None, prior: T
 def check_items(support: Items, query: Items, class_names: Items | None = None) -> tuple[list[str], list[int]]:
     """The classes, sorted, and the number of each example's class; refuse what cannot be labelled."""
     if len(support) == 0 and class_names is None:
-        raise InputError("There is no labelled example; the file of examples has no rows.")
+        raise InputError("There is no labelled example; the examples have no rows.")
     if support.labels is None:
         hint = "name their column with `label_column`, or a file with `labels`"
         raise InputError(f"The labelled examples (they come first, the items second) have no labels; {hint}.")
     if len(query) == 0:
-        raise InputError("There is no item to label; the query file has no rows.")
+        raise InputError("There is no item to label; the items have no rows.")
     for what, known in (("class names", class_names), ("labelled examples", support)):
         if known is not None and known.n_features != query.n_features:
             counts = f"have {known.n_features} features and the items {query.n_features}"

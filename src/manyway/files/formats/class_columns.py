@@ -13,6 +13,10 @@ from manyway.files.tables import missing
 from manyway.files.text import first_twice, shorten
 
 _ROUNDING = 0.02  # of the sum of probabilities
+_HINT = (
+    "write a number there, or leave all such items out with `skip_bad` "
+    "(or the column with `ignore_columns`, if it is no class)."
+)
 _FIRST = 100  # rows after which few columns are left
 
 
@@ -29,7 +33,7 @@ class ClassColumns(ScoreFormat):
 
     def read(self, file: Opened) -> Scores:
         path = file.path
-        table = read_columns(path, replace(file.options, logarithms=True))
+        table = read_columns(path, replace(file.options, logarithms=True), hint=_HINT)
         if table.columns is None:
             raise InputError(f"The first line of {path} holds numbers; add one that names the class of each column.")
         count = len(table.features)
