@@ -401,7 +401,7 @@ def test_a_table_of_texts_is_served_without_pictures(tmp_path, monkeypatch):
     monkeypatch.setattr("manyway.review.serve.serve", lambda session, folder, **with_: seen.append((session, with_)))
     data, table = make_review(TEXTS), tmp_path / "tickets.csv"
     table.write_text("text,label\nlost card,card\n")
-    source = SimpleNamespace(encoder="minilm", query=table, support=table)
+    source = SimpleNamespace(encoder="minilm", query=table, support=table, paths=(table,))
     review.run_review(review.features_data(source, (data.examples, data.items, None)), tmp_path / "review")
     ((session, served),) = seen
     session.close()
@@ -421,6 +421,58 @@ def test_the_demonstration_does_not_promise_what_it_deletes(run_in_folder, monke
     assert "token" not in str(said)  # the browser is given a file
     _, out, _ = run_in_folder("review", "--demo", "-o", "kept here")
     assert "go on later with: manyway review 'kept here'" in out
+
+
+def csv_of(path, items):
+    """A table of features that a review can be made from."""
+    rows = zip(items.names, items.labels or [""] * len(items), items.features.tolist(), strict=True)
+    lines = [",".join([name, label, *map(str, cells)]) for name, label, cells in rows]
+    path.write_text("\n".join(["item,label,a,b,c,d,e", *lines]) + "\n")
+
+
+@pytest.fixture
+def of_tables(run_in_folder, tmp_path, monkeypatch):
+    """The saved review of two tables, whose examples have their labels in a third file."""
+    data = make_review()
+    csv_of(tmp_path / "examples.csv", data.examples)
+    csv_of(tmp_path / "items.csv", replace(data.items, labels=None))
+    (tmp_path / "labels.txt").write_text("".join(f"{label}\n" for label in data.examples.labels))
+    seen = []
+    with monkeypatch.context() as patch:
+        patch.setattr(review, "run_review", lambda data, folder, **options: seen.append(data))
+        words = ["examples.csv", "items.csv", "--labels", "labels.txt", "--ignore-column", "label"]
+        code, _, err = run_in_folder("review", *words)
+    assert code == 0, err
+    saved(tmp_path / "trees", seen[0])
+    (tmp_path / "link.csv").symlink_to("examples.csv")
+    os.link(tmp_path / "items.csv", tmp_path / "hard.csv")
+    (tmp_path / "answers.jsonl").symlink_to("trees/journal.jsonl")
+    return tmp_path
+
+
+@pytest.mark.parametrize("option", ["--export", "--export-examples"])
+@pytest.mark.parametrize(
+    "name",
+    [
+        *("examples.csv", "items.csv", "labels.txt", "link.csv", "hard.csv"),
+        *("trees/journal.jsonl", "trees/review.safetensors", "trees/new.csv", "answers.jsonl"),
+    ],
+)
+def test_an_export_replaces_nothing_that_the_review_was_made_from_or_consists_of(
+    of_tables, run_in_folder, option, name
+):
+    before = {path: path.read_bytes() for path in of_tables.rglob("*") if path.is_file()}
+    code, _, err = run_in_folder("review", "trees", option, name, "--overwrite")
+    assert (code, "is one of the inputs" in err or "lies in the input folder" in err) == (2, True), err
+    assert {path: path.read_bytes() for path in of_tables.rglob("*") if path.is_file()} == before
+
+
+def test_an_export_replaces_other_files_also_where_the_inputs_are_gone(of_tables, run_in_folder):
+    for name in ("examples.csv", "items.csv"):
+        (of_tables / name).unlink()
+    (of_tables / "mine.csv").write_text("old")
+    assert run_in_folder("review", "trees", "--export", "mine.csv", "--overwrite")[0] == 0
+    assert run_in_folder("review", "trees", "--export", "items.csv")[0] == 0
 
 
 def test_an_export_of_a_damaged_review_is_written_and_fails(run_in_folder, tmp_path):

@@ -188,6 +188,19 @@ def test_pictures_of_an_archive_are_copied(open_session, tmp_path):
     assert (tmp_path / "examples" / "oak" / "oak-21.png").read_bytes() == content
 
 
+@pytest.mark.parametrize("write", [export_labels, export_examples])
+def test_no_export_is_written_over_the_answers_or_what_was_read(open_session, tmp_path, write):
+    (tmp_path / "items.csv").write_text("mine")
+    session = open_session(replace(make_review(), inputs=(str(tmp_path / "items.csv"), str(tmp_path / "gone.csv"))))
+    answers = session.journal.path.read_bytes()
+    for path in (tmp_path / "items.csv", session.journal.path):
+        with pytest.raises(InputError, match="is one of the inputs"):
+            write(session, path)
+    assert (tmp_path / "items.csv").read_text() == "mine"
+    assert session.journal.path.read_bytes() == answers
+    write(session, tmp_path / "gone.csv")
+
+
 @pytest.mark.parametrize("name", ["labels", "labels.ods"])
 def test_an_unknown_ending_gets_a_sentence(reviewed, tmp_path, name):
     with pytest.raises(InputError, match="tables end with"):

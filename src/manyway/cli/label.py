@@ -353,7 +353,7 @@ def _run(source: ScoreInputs | Inputs, wishes: Wishes, output: Output, place: la
                 assert read is not None
                 data = features_data(source, read, open_set=wishes.open_set)
             else:
-                data = scores_data(batch, source.scores.name, open_set=wishes.open_set)
+                data = scores_data(batch, source, open_set=wishes.open_set)
             run_review(data, DEFAULT_FOLDER, first=solution)
 
 

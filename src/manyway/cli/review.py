@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cache, partial
@@ -25,7 +25,7 @@ from manyway.cli.options import (
     command,
     may_replace,
 )
-from manyway.errors import InputError, optional
+from manyway.errors import InputError, counted, optional
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -59,6 +59,12 @@ class ExportOptions(OptionGroup):
         return any(path is not None for path in wanted)
 
     @property
+    def replaced(self) -> tuple[Path, ...]:
+        """The files that are written, perhaps in the place of others; folders are always new."""
+        wanted = (self.export, self.export_examples)
+        return tuple(path for path in wanted if path is not None and not path.is_dir())
+
+    @property
     def into_scores(self) -> bool:
         """Whether labels are written in the format that the scores came in."""
         return labelling.find_format(self.form, self.export) == labelling.INPUT
@@ -66,9 +72,8 @@ class ExportOptions(OptionGroup):
     def check(self) -> None:
         """Refuse an unknown format, and to replace a file of the user."""
         labelling.find_format(self.form, self.export)
-        for path in (self.export, self.export_examples):
-            if path is not None and not path.is_dir():
-                files.check_output(path, overwrite=may_replace(path, self.overwrite))
+        for path in self.replaced:
+            files.check_output(path, overwrite=may_replace(path, self.overwrite))
 
     def refuse(self) -> None:
         """Refuse exports where there is no saved review."""
@@ -185,7 +190,7 @@ def _data_of_scores(
 ) -> reviews.ReviewData:
     """The scores of a classifier, for a review."""
     with given.batch(labelling.Place(device, in_blocks=False)) as batch:
-        return scores_data(batch, given.scores.name, pictures, open_set=open_set)
+        return scores_data(batch, given, pictures, open_set=open_set)
 
 
 def _go_on(
@@ -218,12 +223,15 @@ def _export(folder: Path, exports: ExportOptions) -> None:
     session = _open(folder, read_only=True)
     find = picture_access(session.data).find
     try:
+        for path in exports.replaced:
+            files.check_output(path, (*reviews.inputs_of(session), folder))
         if exports.export is not None:
             write = reviews.export_scores if exports.into_scores else reviews.export_labels
-            say(f"{write(session, exports.export)} labels are in {exports.export}.")
+            count = write(session, exports.export)
+            say(f"{counted(count, 'label is', 'labels are')} in {exports.export}.")
         if exports.export_examples is not None:
             count = reviews.export_examples(session, exports.export_examples, find)
-            say(f"{count} examples are in {exports.export_examples}.")
+            say(f"{counted(count, 'example is', 'examples are')} in {exports.export_examples}.")
         if exports.sort_into is not None:
             if find is None:
                 raise InputError("Only pictures are sorted into folders, and this review has none.")
@@ -274,11 +282,16 @@ def features_data(
         origins=origins,
         open_set=open_set,
         class_names=class_names,
+        inputs=_absolute(source.paths),
     )
 
 
 def scores_data(
-    batch: labelling.Batch, name: str, pictures: Path | None = None, *, open_set: bool = False
+    batch: labelling.Batch,
+    given: ScoreInputs,
+    pictures: Path | None = None,
+    *,
+    open_set: bool = False,
 ) -> reviews.ReviewData:
     """The same for the scores of a classifier."""
     tasks = batch.tasks
@@ -303,13 +316,19 @@ def scores_data(
         examples=examples,
         items=items,
         kind=kind,
-        title=name,
+        title=given.scores.name,
         origins=origins,
         open_set=open_set,
         scores=batch.classes,
         score_file=reviews.ScoreFile.of(scores),
         given={row: batch.classes[k] for row, k in known if k >= 0},
+        inputs=_absolute(given.paths),
     )
+
+
+def _absolute(paths: Iterable[Path | None]) -> tuple[str, ...]:
+    """The paths that were given, as they are in any folder."""
+    return tuple(abspath(path) for path in paths if path is not None)
 
 
 def _in_folder(pictures: Path | None, *which: str) -> tuple[str, dict[str, str]]:
@@ -348,7 +367,7 @@ def run_review(
         note(session.journal.damage)
 
     def ready(address: str, file: Path) -> None:
-        say(f"Review of {len(session.data.names)} items: {address}")
+        say(f"Review of {counted(len(session.data.names), 'item')}: {address}")
         if kept:
             again = f"manyway review {shlex.quote(str(folder))}"
             say(f"Answers are saved in {folder}. Stop with Ctrl-C; go on later with: {again}")

@@ -8,5 +8,6 @@ from .export import export_examples as export_examples
 from .export import export_folders as export_folders
 from .export import export_labels as export_labels
 from .export import export_scores as export_scores
+from .export import inputs_of as inputs_of
 from .serve import open_review as open_review
 from .session import Session as Session

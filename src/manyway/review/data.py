@@ -97,6 +97,8 @@ class ReviewData:
         Where the scores were read from, if labels can be written back into it.
     given : mapping of int to str
         Labels of items that are known before the review. They are its first answers.
+    inputs : tuple of str
+        The files and folders that all of this was read from.
     """
 
     examples: Items
@@ -109,6 +111,18 @@ class ReviewData:
     scores: tuple[str, ...] = ()
     score_file: ScoreFile | None = None
     given: Mapping[int, str] = field(default_factory=dict)
+    inputs: tuple[str, ...] = ()
+
+    @property
+    def protected(self) -> tuple[Path, ...]:
+        """What was read for the review and is still there: no export is written over it."""
+        paths = [Path(path) for path in self.inputs]
+        origins = [items.origin for items in (self.examples, self.items)]
+        paths += [origin.path for origin in origins if origin is not None]
+        if self.score_file is not None:
+            paths.append(Path(self.score_file.path))
+        # What cannot be looked at, in the folder of another person, cannot be written over either.
+        return tuple(path for path in paths if os.path.exists(path))
 
     @cached_property
     def catalogue(self) -> tuple[str, ...]:
@@ -202,6 +216,7 @@ class ReviewData:
         about |= {name: _about(items) for name, items in parts.items()}
         about["format"] = _FORMAT
         about["origins"] = dict(self.origins or {})
+        about["inputs"] = list(self.inputs)
         about["score_file"] = None if self.score_file is None else self.score_file._asdict()
         text = json.dumps(about, default=str)
         with atomic_write(folder / FILE) as temporary:
@@ -240,7 +255,8 @@ class ReviewData:
             saved: dict[str, Any] = {name: about[name] for name in (*_PLAIN, "origins")}
             saved |= {name: read(tensors[name], about[name]) for name in _PARTS if name in tensors}
             saved["scores"] = tuple(about["scores"])
-            if about.get("score_file") is not None:  # earlier versions did not save it
+            saved["inputs"] = tuple(about.get("inputs", ()))  # earlier versions did not save them
+            if about.get("score_file") is not None:  # nor this
                 saved["score_file"] = ScoreFile(**about["score_file"])
             return cls(**saved)
 

@@ -146,7 +146,8 @@ def export_labels(session: Session, path: AnyPath) -> int:
     int
         The number of rows.
     """
-    path = _table(path)
+    path = _table(session, path)
+    inputs = inputs_of(session)
     carried = session.data.items.carried
     header = [*_COLUMNS, *(_OF_UNKNOWN if session.data.open_set else ())]
     rows = []
@@ -157,13 +158,13 @@ def export_labels(session: Session, path: AnyPath) -> int:
         answers = _beside(
             origin, session, [[cells[name] for name in header[1:]] for cells in found]
         )
-        write_back(path, origin, [*header[1:], "note"], answers)
+        write_back(path, origin, [*header[1:], "note"], answers, inputs)
         return len(found)
     for row, cells_of_row in enumerate(found):
         own = [cells[row] if row < len(cells) else None for cells in carried.values()]
         rows.append([cells_of_row[name] for name in header] + own)
     own_header = [f"given_{name}" if name in header else name for name in carried]
-    write_rows(path, header + own_header, rows, for_excel=True)
+    write_rows(path, header + own_header, rows, inputs, for_excel=True)
     return len(rows)
 
 
@@ -258,7 +259,7 @@ def export_examples(session: Session, path: AnyPath, find: Find | None = None) -
         pictures += [_Picture(label, data.names[row], "items", row) for row, label in reviewed]
         _write_folders(Path(path), pictures, find)
         return len(pictures)
-    path = _table(path)
+    path = _table(session, path)
     with_features = [(row, label) for row, label in reviewed if row < len(data.items)]
     columns = data.examples.columns or tuple(f"f{d}" for d in range(data.examples.n_features))
     header = ["text", "label"] if data.kind == TEXTS else ["item", "label", *columns]
@@ -277,7 +278,7 @@ def export_examples(session: Session, path: AnyPath, find: Find | None = None) -
         for row, label in with_features:
             yield cells(items, row, label)
 
-    write_rows(path, header, rows())
+    write_rows(path, header, rows(), inputs_of(session))
     return len(data.examples) + len(with_features)
 
 
@@ -317,7 +318,7 @@ def export_scores(session: Session, path: AnyPath) -> int:
         row for row, answer in enumerate(session.answers_of_items) if answer != OPEN
     )
     found = Found(batch, _final_solution(session), [], 0.0, reviewed)
-    write_format(INPUT, Path(path), found, (source.path,))
+    write_format(INPUT, Path(path), found, inputs_of(session))
     return len(scores)
 
 
@@ -346,13 +347,29 @@ def _final_solution(session: Session) -> Solution:
         )
 
 
-def _table(path: AnyPath) -> Path:
+def inputs_of(session: Session) -> tuple[Path, ...]:
+    """The files and folders that no export is written over.
+
+    They are what was read for the review, and the answers.
+
+    Parameters
+    ----------
+    session : Session
+
+    Returns
+    -------
+    tuple of Path
+    """
+    return *session.data.protected, session.journal.path
+
+
+def _table(session: Session, path: AnyPath) -> Path:
     path = Path(path)
     if path.suffix.lower() not in written_tables():
         raise InputError(
             f"{path} cannot be written; tables end with {', '.join(written_tables())}."
         )
-    check_output(path)
+    check_output(path, inputs_of(session))
     return path
 
 

@@ -16,7 +16,7 @@ from itertools import count, pairwise
 from pathlib import Path
 from typing import IO, Any, NamedTuple
 
-from manyway.errors import InputError
+from manyway.errors import InputError, counted
 from manyway.files.files import atomic_write
 from manyway.review.actions import Action, read_action
 
@@ -260,7 +260,7 @@ class _Found:
             what = f"does not say how many entries it must have, {missing}"
         else:
             return ""
-        kept = f"The {len(self.lines)} intact entries are kept."
+        kept = f"{counted(len(self.lines), 'intact entry is', 'intact entries are')} kept."
         return f"The journal {path} is damaged: it {what}. {kept}"
 
 
