@@ -264,9 +264,7 @@ class CountedQueries:
     mean: Tensor  # [t, 1, d] x̄
 
     @staticmethod
-    def of(
-        tasks: Tasks, classes: ClassMeans, scatter: Tensor, distinct: Tensor
-    ) -> CountedQueries:
+    def of(tasks: Tasks, classes: ClassMeans, scatter: Tensor, distinct: Tensor) -> CountedQueries:
         """``scatter`` [t] is S, in units of the scales."""
         far = 2 * (scatter + classes.typical).sqrt().unsqueeze(-1)
         influence = distinct
