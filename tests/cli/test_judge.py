@@ -91,6 +91,50 @@ def test_an_item_without_a_label_is_wrong(judge):
     assert "19 made worse" in out
 
 
+def test_a_partly_labelled_table_that_came_back_is_judged_by_its_new_labels(judge):
+    header = "item,label,new_label,new_probability,new_label_2,new_probability_2,new_note\n"
+    rows = [f"{n}.jpg,,{'wolf' if n < 16 else 'fox'},0.9,dog,0.1,\n" for n in range(39)]
+    Path("back.csv").write_text(f"{header}known.jpg,dog,dog,,,,given\n" + "".join(rows))
+    code, out, err = judge("before.json", "back.csv", "--labels", "verified.csv")
+    assert code == 0, err
+    assert "39 verified items: 20 corrected, 0 made worse, 19 unchanged" in out
+
+
+def test_answers_that_were_too_uncertain_or_skipped_are_wrong(judge):
+    header = "item,width,label,probability,label_2,probability_2,note\n"
+    rows = [f"{n}.jpg,3,{'fox' if n > 25 else ''},0.8,dog,0.2,\n" for n in range(1, 39)]
+    Path("some.csv").write_text(header + "0.jpg,,,,,,skipped: it is no picture\n" + "".join(rows))
+    code, out, err = judge("before.json", "some.csv", "--labels", "verified.csv")
+    assert code == 0, err
+    assert "26 verified items have no label in some.csv; they count as wrong there" in err
+    assert "0 corrected, 6 made worse" in out
+
+
+@pytest.mark.parametrize("place", [0, 1])
+def test_a_table_of_features_is_not_taken_for_scores(place, judge):
+    Path("features.csv").write_text("item,f0,f1\n" + "".join(f"{n}.jpg,{n}.5,{-n}.25\n" for n in range(40)))
+    files = ["after.csv"]
+    files.insert(place, "features.csv")
+    code, _, err = judge(*files, "--labels", "verified.csv")
+    assert code == 2
+    assert "No class of features.csv ('f0', 'f1') is in verified.csv or after.csv; give a file of labels" in err
+
+
+def test_labels_of_another_rank_are_judged_where_there_is_a_taxonomy(judge):
+    Path("families.csv").write_text("item,label\n" + "".join(f"{n}.jpg,Canidae\n" for n in range(40)))
+    code, out, err = judge("families.csv", "before.json", "--labels", "verified.csv")
+    assert code == 0, err
+    assert "family" in out
+
+
+def test_verified_labels_that_neither_file_knows_are_named(judge):
+    rows = [f"{n}.jpg,{'unicorn' if n else 'wolf'}\n" for n in range(9)]
+    Path("strange.csv").write_text("item,label\n" + "".join(rows))
+    code, _, err = judge("before.json", "after.csv", "--labels", "strange.csv")
+    assert code == 0
+    assert "8 verified items are of a class that neither file has ('unicorn'); they count as wrong in both" in err
+
+
 @pytest.mark.parametrize(
     ("words", "message"),
     [

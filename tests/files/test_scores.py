@@ -12,7 +12,7 @@ import pytest
 from manyway import InputError
 from manyway.files import formats
 from manyway.files.options import Options
-from manyway.files.score_files import read_class_prior, read_item_labels, read_scores
+from manyway.files.score_files import read_answers, read_class_prior, read_item_labels, read_scores
 from manyway.files.scores import box_of
 from manyway.labelling.taxonomy import read_taxonomy
 
@@ -358,6 +358,36 @@ def test_labels_of_items_may_be_incomplete_and_not_contradictory(tmp_path):
         read_item_labels(write(tmp_path, "l.csv", "item,label\na,fox\nb,dog\na,dog\n"))
     with pytest.raises(InputError, match="needs one named 'label'"):
         read_item_labels(write(tmp_path, "l.csv", "item,width\na,3\n"), Options())
+
+
+def test_reviewed_labels_are_the_newest_that_a_person_has_seen(tmp_path):
+    header = "id,label,new_label,new_probability,new_reviewed,new_note\n"
+    path = write(tmp_path, "r.csv", f"{header}a,dog,dog,,,given\nb,,fox,0.9,yes,\nc,,fox,0.6,no,\n")
+    assert read_item_labels(path) == {"b": "fox"}
+    header = "item,label,probability,reviewed,label_2,new_label,new_probability,new_note\n"
+    path = write(tmp_path, "l.csv", f"{header}a,fox,0.9,yes,dog,dog,0.8,\nb,dog,0.6,no,fox,dog,0.7,\n")
+    assert read_item_labels(path) == {"a": "fox"}
+
+
+def test_answers_that_were_written_here_are_labels_and_no_scores(tmp_path):
+    header = "file,width,label,probability,label_2,probability_2,note\n"
+    rows = "a,3,fox,0.9,dog,0.1,\nb,4,,0.6,fox,0.4,\nc,,,,,,skipped: it has no text\n"
+    found = read_answers(write(tmp_path, "o.csv", header + rows))
+    assert found.labels == {"a": "fox", "b": "", "c": ""}
+    assert found.classes == {"fox"}
+
+
+def test_of_two_labels_that_were_written_here_the_newer_is_the_answer(tmp_path):
+    header = "id,label,new_label,new_probability,new_note\n"
+    path = write(tmp_path, "o.csv", f"{header}a,dog,dog,,given\nb,,fox,0.9,\n")
+    assert read_answers(path).labels == {"a": "dog", "b": "fox"}
+    assert read_answers(path, Options(label_column="label")).labels == {"a": "dog", "b": ""}
+
+
+def test_answers_without_names_of_items_are_refused(tmp_path):
+    path = write(tmp_path, "o.csv", "label,width,new_label,new_probability,new_note\n,3,fox,0.9,\n")
+    with pytest.raises(InputError, match="needs one named 'item'"):
+        read_answers(path)
 
 
 def test_a_class_prior_is_positive_and_lists_each_class_once(tmp_path):

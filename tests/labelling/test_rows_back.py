@@ -14,7 +14,6 @@ import pyarrow.parquet
 import pytest
 
 from manyway.files import Known, Output, TableOrigin, read_items
-from manyway.labelling import rows_back
 from manyway.labelling.rows_back import write_back
 
 HEADER = ["label", "probability", "note"]
@@ -135,11 +134,6 @@ def test_an_embedding_stays_away_and_that_is_said(tmp_path, monkeypatch):
     notes = write_back(tmp_path / "out.csv", read.origin, HEADER, ANSWERS)
     assert notes == ["3 columns of features of in.csv did not come back; the rows are in the same order"]
     assert (tmp_path / "out.csv").read_text().splitlines()[0] == "id,label,probability,note"
-
-
-def test_new_columns_never_take_the_name_of_one_that_is_there():
-    assert rows_back.new_names(HEADER, ["Label"]) == ["new_label", "new_probability", "new_note"]
-    assert rows_back.new_names(["label"], ["label", "new_label"]) == ["new_new_label"]
 
 
 def test_a_saved_origin_is_used_only_while_the_table_is_the_same(tmp_path):

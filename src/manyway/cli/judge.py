@@ -5,13 +5,17 @@ It is judged on items that a person has verified.
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
 from functools import partial
 from pathlib import Path
+from typing import NamedTuple
 
 from manyway import evaluation, files, labelling
 from manyway.cli.console import console, note, say
 from manyway.cli.options import command
 from manyway.errors import InputError, counted
+
+Levels = Mapping[str, Mapping[str, str]]  # level -> class -> group
 
 
 @command
@@ -48,22 +52,14 @@ def judge(
     """
     options = files.Options(label_column, item_column)
     truth = files.read_item_labels(labels, options)
-    old, levels = files.read_answers(before, options)
-    new, more = files.read_answers(after, options)
-    levels = {**more, **levels} if taxonomy is None else labelling.read_taxonomy(taxonomy)
-    there = {item: label for item, label in truth.items() if item in old or item in new}
-    if not there:
-        some = f"'{next(iter(truth))}'", f"'{next(iter({**old, **new}), '')}'"
-        raise InputError(
-            f"{labels} has no item of {before} or {after}: it has {some[0]}, they have {some[1]}."
-        )
-    if len(there) < len(truth):
-        note(_in_neither(len(truth) - len(there), labels.name))
-    for path, found in ((before, old), (after, new)):
-        lacking = sum(not found.get(item) for item in there)
-        if lacking:
-            note(_without_label(lacking, path.name))
-    judge_at = partial(evaluation.label_changes, old, new, there)
+    old = _Judged(before, files.read_answers(before, options))
+    new = _Judged(after, files.read_answers(after, options))
+    levels: Levels = {**new.answers.levels, **old.answers.levels}
+    if taxonomy is not None:
+        levels = labelling.read_taxonomy(taxonomy)
+    there = _items_there(labels, truth, old, new)
+    _check_classes(labels, there, old, new, levels)
+    judge_at = partial(evaluation.label_changes, old.answers.labels, new.answers.labels, there)
     ranks = {"class": judge_at(), **{name: judge_at(of) for name, of in levels.items()}}
     ranks = {name: changes for name, changes in ranks.items() if changes[0].n_items}
     everything, *of_classes = ranks["class"]
@@ -80,6 +76,85 @@ def judge(
     mean, low, high = everything.difference
     verdict = _verdict(everything, after.name)
     say(f"{100 * mean:+.1f} points ({100 * low:+.1f} to {100 * high:+.1f}): {verdict}.")
+
+
+class _Judged(NamedTuple):
+    """A file whose labels are judged."""
+
+    path: Path
+    answers: files.ItemAnswers
+
+
+def _at_every_rank(classes: Iterable[str], levels: Levels) -> set[str]:
+    """Classes and, of all ranks, the groups that these are in; in small letters."""
+    names = {_plain(name) for name in classes}
+    groups = {
+        _plain(group)
+        for of_class in levels.values()
+        for name, group in of_class.items()
+        if _plain(name) in names
+    }
+    return names | groups
+
+
+def _plain(name: str) -> str:
+    return name.strip().casefold()
+
+
+def _items_there(
+    labels: Path, truth: Mapping[str, str], old: _Judged, new: _Judged
+) -> dict[str, str]:
+    """The verified items that one of the files has; notes say what is lacking."""
+    items = {**old.answers.labels, **new.answers.labels}
+    there = {item: label for item, label in truth.items() if item in items}
+    if not there:
+        some = f"'{next(iter(truth))}'", f"'{next(iter(items), '')}'"
+        raise InputError(
+            f"{labels} has no item of {old.path} or {new.path}: "
+            f"it has {some[0]}, they have {some[1]}."
+        )
+    if len(there) < len(truth):
+        note(_in_neither(len(truth) - len(there), labels.name))
+    for path, answers in (old, new):
+        lacking = sum(not answers.labels.get(item) for item in there)
+        if lacking:
+            note(_without_label(lacking, path.name))
+    return there
+
+
+def _check_classes(
+    labels: Path, there: Mapping[str, str], old: _Judged, new: _Judged, levels: Levels
+) -> None:
+    """Refuse a file whose classes are in no other: they may be columns of features.
+
+    A note says which verified labels are no class of either file.
+    """
+    verified = _at_every_rank(there.values(), levels)
+    of_old = _at_every_rank(old.answers.classes, levels)
+    of_new = _at_every_rank(new.answers.classes, levels)
+    if of_old and of_old.isdisjoint(verified | of_new):
+        raise _has_other_classes(old, labels, new)
+    if of_new and of_new.isdisjoint(verified | of_old):
+        raise _has_other_classes(new, labels, old)
+    strange = [label for label in there.values() if _plain(label) not in of_old | of_new]
+    if strange:
+        classes = files.listed(sorted(set(strange)))
+        note(_of_strange_classes(len(strange), classes))
+
+
+def _of_strange_classes(number: int, classes: str) -> str:
+    """What is said of verified items whose classes neither file has."""
+    are, count = ("is", "it counts") if number == 1 else ("are", "they count")
+    items = counted(number, "verified item")
+    return f"{items} {are} of a class that neither file has ({classes}); {count} as wrong in both"
+
+
+def _has_other_classes(judged: _Judged, labels: Path, other: _Judged) -> InputError:
+    classes = files.listed(sorted(judged.answers.classes))
+    return InputError(
+        f"No class of {judged.path} ({classes}) is in {labels.name} or {other.path.name}; "
+        "give a file of labels or scores, or name its labels with --label-column."
+    )
 
 
 def _in_neither(number: int, labels: str) -> str:

@@ -54,6 +54,7 @@ from .options import AUTO as AUTO
 from .options import Options as Options
 from .origin import Known as Known
 from .origin import TableOrigin as TableOrigin
+from .score_files import ItemAnswers as ItemAnswers
 from .score_files import read_answers as read_answers
 from .score_files import read_class_prior as read_class_prior
 from .score_files import read_item_labels as read_item_labels

@@ -3,11 +3,13 @@
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from types import MappingProxyType
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from manyway.errors import InputError
+from manyway.files.answer_columns import LABEL, newest_answer
 from manyway.files.columns import is_id, remarks_on_classes
 from manyway.files.files import check_input
 from manyway.files.formats.base import TableFormat
@@ -145,9 +147,13 @@ def read_item_labels(path: Path, options: Options = AUTO) -> dict[str, str]:
     Where it has a column ``reviewed``, as that of a review, labels without a ``yes`` in it are not known.
     """
     names, rows = read_rows(path)
-    seen = names.index("reviewed") if "reviewed" in names else len(names)
+    label = newest_answer(names)
+    reviewed = newest_answer(names, "reviewed")
+    if reviewed not in names:  # nobody has seen the newest answers
+        label, reviewed = None, "reviewed"
+    seen = names.index(reviewed) if reviewed in names else len(names)
     rows = ((place, cells) for place, cells in rows if [*cells, "yes"][seen] == "yes")
-    of_label = column(path, names, *filter(None, (options.label_column, *LABEL_NAMES, "species")))
+    of_label = column(path, names, *filter(None, (options.label_column, label, *LABEL_NAMES, "species")))
     of_item = column(path, names, *filter(None, (options.item_column, "item", *filter(is_id, names))))
     found = {item: label for item, label in _labels(path, rows, of_item, of_label).items() if label}
     if not found:
@@ -166,21 +172,36 @@ def _labels(path: Path, rows: Rows, of_item: int, of_label: int) -> dict[str, st
     return found
 
 
-def read_answers(path: Path, options: Options = AUTO) -> tuple[dict[str, str], Mapping[str, Mapping[str, str]]]:
-    """The label of each item in a table of labels or a file of scores ('' where it has none), and the taxonomy."""
+class ItemAnswers(NamedTuple):
+    """What a file answers for each item."""
+
+    labels: dict[str, str]  # item -> label; '' where it has none
+    classes: frozenset[str]  # all that may be answered
+    levels: Mapping[str, Mapping[str, str]] = MappingProxyType({})  # the taxonomy: level -> class -> group
+
+
+def read_answers(path: Path, options: Options = AUTO) -> ItemAnswers:
+    """The label of each item in a table of labels or, in a file of scores, its most probable class.
+
+    Of a table with labels that were written here, the newest are read, and no score.
+    """
     if path.is_file() and suffix_of(path) in endings_of(TableFormat):
         names, rows = read_rows(path)
-        of_item = find_any(names, options.item_column or "item", *filter(is_id, names))
-        of_label = find_any(names, options.label_column or "label")
-        scored = pairs_in(names, options) and list(names[:3]) != ["item", "label", "probability"]
-        if of_item is not None and of_label is not None and not scored:
-            return _labels(path, rows, of_item, of_label), {}
+        newest = newest_answer(names)
+        item_names = (options.item_column or "item", *filter(is_id, names))
+        label_names = [name for name in (options.label_column, newest) if name] or [LABEL]
+        of_item = column(path, names, *item_names) if newest else find_any(names, *item_names)
+        of_label = find_any(names, *label_names)
+        if of_item is not None and of_label is not None and (newest or not pairs_in(names, options)):
+            labels = _labels(path, rows, of_item, of_label)
+            return ItemAnswers(labels, frozenset(filter(None, labels.values())))
     scores = read_scores(path, options)
     best = np.nan_to_num(scores.values, nan=-np.inf).argmax(1)
     decided = scores.carried.get("prediction", [None] * len(scores))
+    classes = frozenset({*scores.classes, *filter(None, decided)})
     found = {item: "" for item, _ in scores.skipped}
     found |= {scores.name(row): decided[row] or scores.classes[k] for row, k in enumerate(best.tolist())}
-    return found, scores.levels
+    return ItemAnswers(found, classes, scores.levels)
 
 
 def values_of_classes(path: Path, *wanted: str, needed: bool = False) -> Iterator[tuple[str, str, float]]:

@@ -13,10 +13,10 @@ from manyway.core.arguments import checks_arguments, shown
 from manyway.errors import InputError, nearest, optional
 from manyway.estimators import Evidence, Inference, TransductiveClassifier
 from manyway.files import Items
+from manyway.files.answer_columns import TAKEN
 from manyway.files.tables import Table, missing
 
 Arrays = tuple[np.ndarray[Any, Any], np.ndarray[Any, Any] | None]  # features, and labels where they are asked for
-_NEW = "new_"  # in front of new columns, where the frame has labels of its own
 _FRAMES = {"pandas": "DataFrame", "polars": "DataFrame", "datasets": "Dataset", "pyarrow": "Table"}
 
 
@@ -71,7 +71,7 @@ def label_frame(
     """
     estimator = Evidence(likelihood="auto") if estimator is None else estimator
     if items is None:
-        return _label_rest(examples, features, label, estimator, prefix or _NEW)
+        return _label_rest(examples, features, label, estimator, prefix or TAKEN)
     known, names = _read(examples, features, label, "examples")
     query, _ = _read(items, features, None, "items")
     result = estimator.fit(known, names).infer(query)

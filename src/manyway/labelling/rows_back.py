@@ -22,13 +22,13 @@ from manyway.files import (
     suffix_of,
     written_tables,
 )
+from manyway.files.answer_columns import new_names
 from manyway.files.formats.csv import TextStyle, write_text
 from manyway.files.formats.excel import excel_text
 from manyway.files.text import read_json_lines, read_records, read_text, sniff
 from manyway.labelling.table import Inputs, remarks_on_defused, write_rows
 
 Answers = Mapping[int, Sequence[Any]]  # the row of the table -> the cells that are added to it
-_TAKEN = "new_"  # in front of the new columns, where the table has one of their names
 _DELIMITERS = (",", ";", "\t", "|")
 _TYPED = (".parquet", ".jsonl", ".xlsx")  # formats in which a number is no text
 _WHOLE = re.compile(r"0|-?[1-9]\d{0,14}")
@@ -107,19 +107,6 @@ def write_back(
     with atomic_write(path, inputs) as temporary:
         defused = write_text(temporary, itertools.chain([names], rows), style)
     return [*notes, *remarks_on_defused(path, defused)]
-
-
-def new_names(header: Sequence[str], taken: Sequence[str]) -> list[str]:
-    """The names of new columns beside those of a table.
-
-    >>> new_names(["label", "note"], ["id"]), new_names(["label", "note"], ["id", "Label"])
-    (['label', 'note'], ['new_label', 'new_note'])
-    """
-    names = list(header)
-    others = {name.casefold() for name in taken}
-    while any(name.casefold() in others for name in names):
-        names = [f"{_TAKEN}{name}" for name in names]
-    return names
 
 
 def _remarks(origin: TableOrigin) -> list[str]:
