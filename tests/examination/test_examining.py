@@ -125,6 +125,39 @@ def test_a_class_with_one_example_is_not_judged_and_asked_for():
     assert "d" in found.next_classes
 
 
+def with_few_classes_known(n_known):
+    """Examples of eight classes, of which some have six and the others one; and 40 items like them."""
+    rng = np.random.default_rng(3)
+    middles = 1.2 * rng.normal(size=(8, 6))
+    labels = np.repeat(np.arange(8), [SHOTS] * n_known + [1] * (8 - n_known))
+    features = middles[labels] + rng.normal(size=(len(labels), 6))
+    return features, labels, middles[np.arange(40) % 8] + rng.normal(size=(40, 6))
+
+
+def test_one_class_that_can_be_left_out_tells_nothing_of_batches_or_distances():
+    found = examine(*with_few_classes_known(1))
+    assert (found.batches, found.too_many, found.shift) == ((), (2, 5), None)
+    said = str(found)
+    assert "Only 1 class has a second example; give more classes two to get a forecast." in said
+    assert "One example only, so nothing is known about it" in said
+    assert "right (" not in said
+    assert "of that among examples" not in said
+
+
+def test_batches_are_forecast_of_as_many_classes_as_can_be_left_out():
+    found = examine(*with_few_classes_known(3))
+    assert [batch.n_present for batch in found.batches] == [2]
+    said = str(found)
+    assert "40 items of 2 classes with two examples or more: " in said
+    assert "Only 3 classes have a second example; give more classes two to get a forecast for batches of 5" in said
+
+
+@pytest.mark.parametrize(("n_known", "is_said"), [(3, False), (4, True), (8, True)])
+def test_the_distance_of_items_is_said_where_half_of_the_classes_can_be_left_out(n_known, is_said):
+    found = examine(*with_few_classes_known(n_known), n_present=())
+    assert (found.shift is not None) == is_said
+
+
 def test_the_table_has_a_row_per_example_and_json_has_everything(found):
     rows = found.rows()
     assert len(rows) == N_CLASSES * SHOTS

@@ -38,6 +38,7 @@ from manyway.examination.report import (
 from manyway.methods import solve
 
 _N_PRESENT = (2, 5, 10, 20)
+_FEWEST_CLASSES = 2  # of which an item can be one or another
 _N_ITEMS = 60
 _FURTHER = (0, 1, 2, 3, 5, 10)  # examples more than now
 _CLASSES_OF_FORECAST = 5  # a class is judged in batches of so many
@@ -74,13 +75,13 @@ def examine(
     y : sequence of n labels
         Their classes: numbers or names.
     items : array of shape [q, d], optional
-        Items to be labelled. How far they are from the examples is then part of the answer; items that lack cells
-        do not count for it.
+        Items to be labelled. How far they are from the examples is then part of the answer, if at least half of the
+        classes have a second example; items that lack cells do not count for it.
     names : sequence of n str, optional
         What the examples are called. Default: their numbers.
     n_present : sequence of int, default=(2, 5, 10, 20)
-        The numbers of classes in a batch for which right labels are predicted. More than there are classes are left
-        out.
+        The numbers of classes in a batch for which right labels are predicted. More than there are classes with a
+        second example are left out.
     n_items : int, optional
         The number of items in such a batch. Default: as many as there are items, or 60.
     seed : int, default=0
@@ -114,13 +115,17 @@ def examine(
     if int(examples.counts.max()) == 1:
         return _without_answers(examples.labels, examples.classes, examples.called, copies)
     possible = min(len(examples.classes), n_items)
-    wanted = [number for number in dict.fromkeys(n_present) if 2 <= number <= possible]
+    wanted = [
+        number for number in dict.fromkeys(n_present) if _FEWEST_CLASSES <= number <= possible
+    ]
+    known = [number for number in wanted if number <= examples.n_known_classes]
     answers = leave_out(examples.represented, examples.labels)
-    forecasts = _forecasts(examples, answers, wanted=wanted, n_items=n_items, seed=seed)
+    forecasts = _forecasts(examples, answers, wanted=known, n_items=n_items, seed=seed)
     shift = None
-    if pile is not None:
+    if pile is not None and examples.can_tell_distances:
         shift = _shift(examples.given, examples.labels, answers, pile[:, examples.usable])
-    return _examination(examples, answers, forecasts, copies=copies, shift=shift)
+    too_many = tuple(number for number in wanted if number not in known)
+    return _examination(examples, answers, forecasts, too_many=too_many, copies=copies, shift=shift)
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -157,6 +162,19 @@ class _Examples:
             represented=represent(whole, labels),
             counts=torch.bincount(labels),
         )
+
+    @property
+    def n_known_classes(self) -> int:
+        """The number of classes with a second example: only these can be left out, and tell what to expect."""
+        return int((self.counts > 1).sum())
+
+    @property
+    def can_tell_distances(self) -> bool:
+        """Whether distances from the means of classes are known: a few classes are not like all others.
+
+        Where less than half of the classes could be left out, items like the examples seemed far from them.
+        """
+        return self.n_known_classes >= max(_FEWEST_CLASSES, len(self.classes) / 2)
 
     @property
     def n_per_class(self) -> int:
@@ -208,6 +226,7 @@ def _examination(
     answers: LeftOutAnswers,
     forecasts: _Forecasts,
     *,
+    too_many: tuple[int, ...],
     copies: tuple[NearCopies, ...],
     shift: ShiftEstimate | None,
 ) -> Examination:
@@ -222,6 +241,7 @@ def _examination(
         n_classes=len(classes),
         examples_per_class=_range_of(examples.counts),
         batches=forecasts.batches,
+        too_many=too_many,
         classes=_class_forecasts(
             answers,
             labels,
@@ -515,6 +535,7 @@ def _without_answers(
         n_classes=len(classes),
         examples_per_class=(1, 1, 1),
         batches=(),
+        too_many=(),
         classes=tuple(
             ClassForecast(name=name, n_examples=1, found=None, confused_with=(), n_suspects=0)
             for name in classes

@@ -75,7 +75,7 @@ def make_page(
     return environment.get_template("examine.html").render(
         title=title,
         sentences=found.sentences(),
-        n_items=found.batches[0].n_items if found.batches else 60,
+        n_items=found.batches[0].n_items if found.batches else None,
         forecasts=Markup(forecast_svg(found.batches)) if found.batches else "",
         curves=Markup(curves_svg(found.batches)) if found.batches else "",
         suspects=suspects,

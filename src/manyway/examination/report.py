@@ -135,7 +135,9 @@ class Examination:
     examples_per_class : tuple of int
         The least, the median and the largest number of examples of a class.
     batches : tuple of BatchForecast
-        How many items of batches will be right; none where every class has one example.
+        How many items of batches will be right. They are about the classes that have a second example.
+    too_many : tuple of int
+        The numbers of classes in a batch about which nothing can be said: fewer classes have a second example.
     classes : tuple of ClassForecast
         All classes, those that need examples most first.
     suspects : tuple of Suspect
@@ -149,7 +151,7 @@ class Examination:
         The share of wrong labels for which the given labels are most probable.
     rehearsal : Rehearsal
     shift : ShiftEstimate or None
-        How far the items are from the examples, where there are items.
+        How far the items are from the examples, where there are items and enough classes have a second example.
     names, labels : tuple of str
         The name and the label of each example.
 
@@ -165,6 +167,7 @@ class Examination:
     n_classes: int
     examples_per_class: tuple[int, int, int]
     batches: tuple[BatchForecast, ...]
+    too_many: tuple[int, ...]
     classes: tuple[ClassForecast, ...]
     suspects: tuple[Suspect, ...]
     log_odds: tuple[float | None, ...]
@@ -267,15 +270,18 @@ def _sentences(found: Examination) -> list[str]:
     least, median, most = found.examples_per_class
     range_of = f"{least}" if least == most else f"{least} to {most}, mostly {median},"
     lines = [f"{found.n_examples} examples of {found.n_classes} classes, {range_of} per class."]
-    if not found.batches:
+    if most == 1:
         lines.append("One example per class cannot tell how many labels will be right; two would.")
+    having = " with two examples or more" if found.single_classes else ""
     for batch in found.batches:
         lines.append(
-            f"{counted(batch.n_items, 'item')} of {counted(batch.n_present, 'class', 'classes')}: "
-            f"{batch.accuracy:.0%} right "
+            f"{counted(batch.n_items, 'item')} of {counted(batch.n_present, 'class', 'classes')}"
+            f"{having}: {batch.accuracy:.0%} right "
             f"({batch.low:.0%} to {batch.high:.0%} in 90 % of batches); with one more example of each class "
             f"{100 * batch.gain:+.1f} points."
         )
+    if found.too_many:
+        lines.append(_on_what_is_lacking(found))
     if found.rehearsal.n_batches:
         rehearsal = found.rehearsal
         lines.append(
@@ -290,18 +296,30 @@ def _sentences(found: Examination) -> list[str]:
     return lines
 
 
+def _on_what_is_lacking(found: Examination) -> str:
+    """Why some batches have no forecast."""
+    number = found.n_classes - len(found.single_classes)
+    have = "class has" if number == 1 else "classes have"
+    sizes = " or ".join(map(str, found.too_many))
+    batches = f" for batches of {sizes} classes" if found.batches else ""
+    return (
+        f"Only {number} {have} a second example; give more classes two to get a forecast{batches}."
+    )
+
+
 def _on_labels(found: Examination) -> list[str]:
     """Sentences about suspects, copies and classes with one example."""
     lines = []
+    can_judge = found.examples_per_class[2] > 1
     if found.suspects:
         number = len(found.suspects)
         looks = "looks" if number == 1 else "look"
         lines.append(f"{counted(number, 'example')} {looks} mislabelled.")
-    elif found.batches:
+    elif can_judge:
         lines.append("No example looks mislabelled.")
     if found.copies:
         lines.append(_on_copies(found.copies))
-    if found.single_classes and found.batches:
+    if found.single_classes and can_judge:
         lines.append(
             f"One example only, so nothing is known about it: {_listed(found.single_classes)}."
         )
