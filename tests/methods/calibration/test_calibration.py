@@ -374,15 +374,18 @@ def test_members_of_all_classes_are_as_far_as_members_whatever_the_number_of_exa
             assert relative[truth % len(counts) == size].mean() == pytest.approx(1, abs=0.1)
 
 
-def test_rows_that_are_much_too_long_are_placed_at_twice_the_length_of_the_longest_members():
+def test_rows_that_are_much_too_long_are_placed_at_three_times_the_length_of_the_longest_members():
     tasks = make_tasks(2, n_classes=7, n_features=8, shots=3)
     calibration = calibrate_distances(tasks, Constants())
     squares = calibration.offsets.square().sum(-1).amax(-1) + calibration.scatter
     longest = 2 * squares.sqrt()
     torch.testing.assert_close(calibration.longest, longest)
-    far = calibration.middle + 1e6 * (tasks.query - calibration.middle)
-    for placed in (calibration.place(far), calibration.placing()(far)):
-        torch.testing.assert_close(placed.norm(dim=-1), longest.unsqueeze(-1).expand(placed.shape[:2]))
     near = calibration.place(tasks.query)
     unit = near / near.norm(dim=-1, keepdim=True)
-    torch.testing.assert_close(calibration.place(far) / longest.view(-1, 1, 1), unit)
+    times_longest = longest.view(-1, 1, 1) / near.norm(dim=-1, keepdim=True)
+    for times, length, reliance in ((0.5, 0.5, 1.0), (1.0, 1.0, 1.0), (2.0, 1.25, 0.25), (1e9, 1.5, 0.0)):
+        rows = calibration.middle + times * times_longest * (tasks.query - calibration.middle)
+        for placed in (calibration.place(rows), calibration.placing()(rows)):
+            torch.testing.assert_close(placed, length * longest.view(-1, 1, 1) * unit)
+        found = calibration.reliance(calibration.place(rows))
+        torch.testing.assert_close(found, torch.full_like(found, reliance))

@@ -177,6 +177,17 @@ def test_one_broken_item_costs_the_others_nothing(n_features, shots, factor):
     assert right[1] > right[0] - MOST_LOST
 
 
+def test_a_broken_item_is_in_doubt():
+    table = Table.of(5, 5, 0)
+    claims = []
+    for factor in (1.0, 1e2, 1e4, 1e8):
+        broken = table._replace(items=np.r_[factor * table.items[:1], table.items[1:]])
+        claims.append(float(solve("evidence", tasks_of([broken])).probabilities[0, 0].max()))
+    assert claims[0] > 0.8
+    assert claims == sorted(claims, reverse=True)
+    assert claims[-1] < 0.1  # of 20 classes
+
+
 @pytest.mark.parametrize("factor", [10.0, 1e8])
 def test_one_broken_item_costs_the_others_nothing_in_blocks(factor):
     table = Table.of(5, 5, 0)

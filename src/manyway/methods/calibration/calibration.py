@@ -89,15 +89,15 @@ class Calibration:
     One row serves all tasks when they share their support.
 
     All distances are plain distances of *placed* features: relative to the mean of the prototypes,
-    mapped by the metric, and not longer than ``longest``: a broken row would move all others that
-    it is grouped with.
+    mapped by the metric, and not much longer than ``longest``: a broken row would move all others
+    that it is grouped with.
     """
 
     # [t, 1, d] mean of the prototypes; float32 is accurate for distances relative to it
     middle: Tensor
     metric: Metric | None  # None: plain distances
     offsets: Tensor  # [t, k, d] placed prototypes
-    longest: Tensor  # [t] of placed features: twice as long as members of the farthest class are
+    longest: Tensor  # [t] twice the length of placed members of the farthest class
     # [t, k] what is added to ‖z‖² − 2 z·w_k: ‖w_k‖² minus e_k, what its random error adds to squared
     # distances. e_k is S/n_k for means of n_k samples; for shortened prototypes see ``shrunk``
     squares: Tensor
@@ -144,6 +144,14 @@ class Calibration:
         identity = torch.eye(middle.shape[-1], dtype=middle.dtype, device=middle.device)
         metric = self.metric(identity.expand(len(middle), -1, -1))
         return Placing(middle=middle, metric=metric, longest=self.longest, factor=factor)
+
+    def reliance(self, placed: Tensor) -> Tensor:
+        """[t, n] 1 for placed features of usual length, and 1/x² for those x times ``longest``.
+
+        Where a row lies x times as far out as any class, its own noise has x² times the variance.
+        """
+        lengths = torch.linalg.vector_norm(placed, dim=-1) / self.longest.unsqueeze(-1)
+        return (1 - 2 * (lengths - 1)).clamp(0, 1).square()
 
     def squared_distances(self, placed: Tensor) -> Tensor:
         """[t, q, k] ‖z_q − w_k‖² − e_k for placed features; see ``squares``."""
@@ -383,16 +391,22 @@ Finish = Callable[[Calibration, Tasks], Calibration]  # what is done to a calibr
 
 def _longest(squares: Tensor, scatter: Tensor) -> Tensor:
     """[t] ``Calibration.longest``, for prototypes with the squared lengths [t, k]."""
-    return 2 * (squares.amax(-1) + scatter).sqrt()
+    longest = 2 * (squares.amax(-1) + scatter).sqrt()
+    return longest.clamp_min(torch.finfo(longest.dtype).tiny)
 
 
 def _within_reach(rows: Tensor, longest: Tensor) -> Tensor:
-    """Rows [t, n, d] that are not longer than ``longest`` [t]: others are shortened."""
+    """Rows [t, n, d] of which those that are longer than ``longest`` [t] are shortened.
+
+    A row x times as long, x above 1, becomes 1 + ½ (1 − 1/x) times as long: at most 1½ times, and
+    its length still says what it was.
+    """
     lengths = torch.linalg.vector_norm(rows, dim=-1, keepdim=True)
-    too_long = lengths / longest.view(-1, 1, 1)
-    if not bool((too_long > 1).any()):
+    relative = lengths / longest.view(-1, 1, 1)
+    if not bool((relative > 1).any()):
         return rows
-    return rows / too_long.clamp_min(1)
+    too_long = relative.clamp_min(1)
+    return rows * ((1 + 0.5 * (1 - 1 / too_long)) / too_long)
 
 
 def _for_tasks(rows: Tensor, like: Tensor) -> Tensor:

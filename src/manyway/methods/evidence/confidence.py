@@ -1,7 +1,8 @@
 """Confidence: how sure to be of what search and groups say.
 
-The final probabilities are raised to one power per task, which changes no label. It is
-the product of what five places say:
+The final probabilities are raised to one power per task, which changes no label. (A query that lies
+far from all classes has a lower one of its own, ``Calibration.reliance``.) It is the product of
+what five places say:
 
 - the number of left-out examples that have taught what a distance means (``Calibration.power``);
 - examples that were held out, and labelled as a batch (``rehearse``);
@@ -47,8 +48,9 @@ _FEWEST = 1e-9  # queries: a mean over none of them stays finite
 class Probabilities:
     """From some queries to their class probabilities.
 
-    The steps are: what search and groups say, the power, known labels, and what is unknown, which
-    is taken from all classes in proportion.
+    The steps are: what search and groups say, the power, which is lower for queries that are far
+    from all classes, known labels, and what is unknown, which is taken from all classes in
+    proportion.
     """
 
     answers: GroupAnswers
@@ -59,8 +61,12 @@ class Probabilities:
     def __call__(self, part: Part) -> Tensor:
         """[t, b, k]; a row sums to 1 minus the probability that the query is unknown."""
         found = self.answers(part)
-        if not bool((self.power == 1).all()):
-            found = tempered(found, self.power)
+        power = self.power
+        reliance = part.likelihood.reliance(part.placed)
+        if reliance is not None:
+            power = power * reliance.unsqueeze(-1)
+        if not bool((power == 1).all()):
+            found = tempered(found, power)
         if part.any_given:
             known = known_classes(part.given, found)
             found = torch.where((part.given < 0).unsqueeze(-1), found, known)

@@ -143,6 +143,10 @@ class Likelihood(ABC):
     def lengths(self, placed: Tensor) -> Tensor:
         """[t, b] distances of placed rows to the nearest prototype, in those of members."""
 
+    def reliance(self, placed: Tensor) -> Tensor | None:
+        """[t, b] by which power ℓ of far rows is to be believed; None where there are no far rows."""
+        return None
+
     @abstractmethod
     def nearness(self, placed: Tensor, others: Tensor) -> Tensor:
         """[t, n, m] how near placed queries [t, n, d] are to others [t, m, d], from 0 to 1.
@@ -205,6 +209,10 @@ class Distances(Likelihood):
         nearest = self.calibration.squared_distances(placed).min(-1)
         of_members = self.calibration.of_members
         return of_members.relative_to_one(nearest.values, nearest.indices).clamp_min(0).sqrt()
+
+    def reliance(self, placed: Tensor) -> Tensor | None:
+        found = self.calibration.reliance(self.coordinates(placed))
+        return found if bool((found < 1).any()) else None
 
     def nearness(self, placed: Tensor, others: Tensor) -> Tensor:
         scatter = self.calibration.scatter.clamp_min(_LEAST_SCATTER).view(-1, 1, 1)
