@@ -15,8 +15,6 @@ from manyway.cli.console import console, note, say
 from manyway.cli.options import command
 from manyway.errors import InputError, counted
 
-Levels = Mapping[str, Mapping[str, str]]  # level -> class -> group
-
 
 @command
 def judge(
@@ -54,7 +52,7 @@ def judge(
     truth = files.read_item_labels(labels, options)
     old = _Judged(before, files.read_answers(before, options))
     new = _Judged(after, files.read_answers(after, options))
-    levels: Levels = {**new.answers.levels, **old.answers.levels}
+    levels: labelling.Levels = {**new.answers.levels, **old.answers.levels}
     if taxonomy is not None:
         levels = labelling.read_taxonomy(taxonomy)
     there = _items_there(labels, truth, old, new)
@@ -85,20 +83,16 @@ class _Judged(NamedTuple):
     answers: files.ItemAnswers
 
 
-def _at_every_rank(classes: Iterable[str], levels: Levels) -> set[str]:
-    """Classes and, of all ranks, the groups that these are in; in small letters."""
-    names = {_plain(name) for name in classes}
+def _at_every_rank(classes: Iterable[str], levels: labelling.Levels) -> set[str]:
+    """Classes and, of all ranks, the groups that these are in; as they are compared."""
+    names = {evaluation.compared_as(name) for name in classes}
     groups = {
-        _plain(group)
+        evaluation.compared_as(group)
         for of_class in levels.values()
         for name, group in of_class.items()
-        if _plain(name) in names
+        if evaluation.compared_as(name) in names
     }
     return names | groups
-
-
-def _plain(name: str) -> str:
-    return name.strip().casefold()
 
 
 def _items_there(
@@ -123,7 +117,7 @@ def _items_there(
 
 
 def _check_classes(
-    labels: Path, there: Mapping[str, str], old: _Judged, new: _Judged, levels: Levels
+    labels: Path, there: Mapping[str, str], old: _Judged, new: _Judged, levels: labelling.Levels
 ) -> None:
     """Refuse a file whose classes are in no other: they may be columns of features.
 
@@ -136,7 +130,9 @@ def _check_classes(
         raise _has_other_classes(old, labels, new)
     if of_new and of_new.isdisjoint(verified | of_old):
         raise _has_other_classes(new, labels, old)
-    strange = [label for label in there.values() if _plain(label) not in of_old | of_new]
+    strange = [
+        label for label in there.values() if evaluation.compared_as(label) not in of_old | of_new
+    ]
     if strange:
         classes = files.listed(sorted(set(strange)))
         note(_of_strange_classes(len(strange), classes))

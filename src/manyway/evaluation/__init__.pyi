@@ -11,6 +11,7 @@ from .scorers import SCORERS as SCORERS
 from .statistics import Change as Change
 from .statistics import Interval as Interval
 from .statistics import Paired as Paired
+from .statistics import compared_as as compared_as
 from .statistics import label_changes as label_changes
 from .statistics import paired as paired
 from .statistics import tasks_needed as tasks_needed

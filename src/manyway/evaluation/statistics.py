@@ -185,6 +185,11 @@ class Change(NamedTuple):
         )
 
 
+def compared_as(label: str) -> str:
+    """A label without what does not count where it is compared with another: case, and blanks around it."""
+    return label.strip().casefold()
+
+
 def label_changes(
     before: Labels, after: Labels, truth: Labels, groups: Labels | None = None
 ) -> list[Change]:
@@ -214,7 +219,7 @@ def label_changes(
     """
 
     def shown(label: str) -> str:
-        name = label.strip().casefold()
+        name = compared_as(label)
         if groups is None or name in known.values():
             return known.get(name, name)
         return known.get(name, "")

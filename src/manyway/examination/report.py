@@ -329,11 +329,9 @@ def _on_labels(found: Examination) -> list[str]:
 def _on_copies(copies: Sequence[NearCopies]) -> str:
     """A sentence about pairs of examples that are nearly the same."""
     contradicting = sum(pair.contradict for pair in copies)
-    if len(copies) == 1:
-        more = ", with different labels" if contradicting else ""
-        return f"1 pair of examples are near-copies of each other{more}."
-    more = f"; {contradicting} of them with different labels" if contradicting else ""
-    return f"{len(copies)} pairs of examples are near-copies of each other{more}."
+    of_them = "," if len(copies) == 1 else f"; {contradicting} of them"
+    more = f"{of_them} with different labels" if contradicting else ""
+    return f"{counted(len(copies), 'pair')} of examples are near-copies of each other{more}."
 
 
 def _listed(names: Sequence[str], most: int = 6) -> str:

@@ -23,4 +23,5 @@ from .table import Row as Row
 from .table import check_table as check_table
 from .table import note_of as note_of
 from .table import write_rows as write_rows
+from .taxonomy import Levels as Levels
 from .taxonomy import read_taxonomy as read_taxonomy

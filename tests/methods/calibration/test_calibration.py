@@ -376,7 +376,7 @@ def test_members_of_all_classes_are_as_far_as_members_whatever_the_number_of_exa
 
 def test_rows_that_are_much_too_long_are_placed_at_three_times_the_length_of_the_longest_members():
     tasks = make_tasks(2, n_classes=7, n_features=8, shots=3)
-    calibration = calibrate_distances(tasks, Constants())
+    calibration = calibrate_distances(tasks, Constants()).bounded()
     squares = calibration.offsets.square().sum(-1).amax(-1) + calibration.scatter
     longest = 2 * squares.sqrt()
     torch.testing.assert_close(calibration.longest, longest)
@@ -389,3 +389,14 @@ def test_rows_that_are_much_too_long_are_placed_at_three_times_the_length_of_the
             torch.testing.assert_close(placed, length * longest.view(-1, 1, 1) * unit)
         found = calibration.reliance(calibration.place(rows))
         torch.testing.assert_close(found, torch.full_like(found, reliance))
+
+
+@pytest.mark.parametrize("metric", [False, True])
+def test_rows_are_as_long_as_they_are_where_no_bound_is_asked_for(metric):
+    """The feature transform ``white`` of other methods is a linear map, also of far rows."""
+    tasks = make_tasks(2, n_classes=7, n_features=8, shots=3)
+    calibration = calibrate_distances(tasks, Constants(), metric=metric)
+    far = calibration.middle + 1e6 * (tasks.query - calibration.middle)
+    for place in (calibration.place, calibration.placing()):
+        torch.testing.assert_close(place(far), 1e6 * place(tasks.query))
+    assert (calibration.reliance(calibration.place(far)) == 1).all()

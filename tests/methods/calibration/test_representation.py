@@ -419,7 +419,7 @@ def test_held_out_examples_are_classified_by_the_means_of_the_others():
 def scales_around(middle: Tensor, rows: Tensor, inside: Tensor, of_class: Tensor, classes: _Classes) -> _Scales:
     """Of the columns of one task: middle [d], rows [s, d], variances within classes [d], weights of classes [k]."""
     middle, weights = middle.view(1, 1, -1), classes.weights_of_examples(of_class[None])
-    moments = _moments(rows[None], middle, weights, largest=rows.abs().amax(0).view(1, 1, -1))
+    moments = _moments(rows[None], middle, weights, unit=rows.abs().amax(0).view(1, 1, -1))
     return _scales(moments, inside.view(1, 1, -1), middle, weights, classes.freedom)
 
 

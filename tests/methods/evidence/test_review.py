@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import torch
 from torch import Tensor
 
@@ -25,7 +23,6 @@ def problem() -> tuple[Tasks, Distances, Tensor, Tensor]:
     tasks = Tasks.from_arrays(support, [[0, 0, 0, 1, 1, 1]], query[None])
     probabilities = torch.tensor([[0.6, 0.4]] * 6 + [[1.0, 0.0]])[None]
     calibration = calibrate_distances(tasks, Schedule(), metric=False)
-    calibration = replace(calibration, longest=calibration.longest + torch.inf)  # the lone query stays where it is
     return tasks, Distances(calibration), calibration.place(tasks.query), probabilities
 
 

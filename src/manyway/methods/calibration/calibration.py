@@ -89,15 +89,14 @@ class Calibration:
     One row serves all tasks when they share their support.
 
     All distances are plain distances of *placed* features: relative to the mean of the prototypes,
-    mapped by the metric, and not much longer than ``longest``: a broken row would move all others
-    that it is grouped with.
+    and mapped by the metric. See also ``bounded``.
     """
 
     # [t, 1, d] mean of the prototypes; float32 is accurate for distances relative to it
     middle: Tensor
     metric: Metric | None  # None: plain distances
     offsets: Tensor  # [t, k, d] placed prototypes
-    longest: Tensor  # [t] twice the length of placed members of the farthest class
+    longest: Tensor  # [t] placed features that are longer are shortened; inf: none. See ``bounded``
     # [t, k] what is added to ‖z‖² − 2 z·w_k: ‖w_k‖² minus e_k, what its random error adds to squared
     # distances. e_k is S/n_k for means of n_k samples; for shortened prototypes see ``shrunk``
     squares: Tensor
@@ -145,8 +144,19 @@ class Calibration:
         metric = self.metric(identity.expand(len(middle), -1, -1))
         return Placing(middle=middle, metric=metric, longest=self.longest, factor=factor)
 
+    def bounded(self) -> Calibration:
+        """With a bound for placed features: a broken row would move all that it is grouped with.
+
+        The bound L is twice the length of members of the farthest class. Features that are placed x
+        times as long, x above 1, become 1 + ½ (1 − 1/x) times L long: at most 1½ times, and their
+        length still says what it was (``reliance``).
+        """
+        squares = self.offsets.square().sum(-1).amax(-1)
+        longest = 2 * (squares + self.scatter).sqrt()
+        return replace(self, longest=longest.clamp_min(torch.finfo(longest.dtype).tiny))
+
     def reliance(self, placed: Tensor) -> Tensor:
-        """[t, n] 1 for placed features of usual length, and 1/x² for those x times ``longest``.
+        """[t, n] 1 for placed features up to ``longest``, and 1/x² for those that were x times it.
 
         Where a row lies x times as far out as any class, its own noise has x² times the variance.
         """
@@ -268,9 +278,8 @@ class Calibration:
         excess = (lengths - by_error) / around_middle
         ratio = torch.zeros_like(scatter)
         for _ in range(_MOMENT_STEPS):
-            bounded = 1 / (
-                1 + lengths / (ratio + errors)
-            )  # of a far class the length hardly counts
+            # Of a far class the length hardly counts.
+            bounded = 1 / (1 + lengths / (ratio + errors))
             weights = bounded * (ratio + errors) ** -2
             mean_excess = (excess * weights).sum(-1, keepdim=True) / weights.sum(-1, keepdim=True)
             ratio = mean_excess.clamp_min(0)
@@ -297,7 +306,7 @@ class Calibration:
         ℓ is the distance to their means.
 
         The distances to two classes differ by as much as before on average: τ is divided by the
-        mean of β a_k s_k, and by nearly the largest where S is hardly known.
+        mean of β a_k s_k, and by a value near the largest where S is hardly known.
         """
         least = variances.amin(-1, keepdim=True)
         slopes = least / variances
@@ -389,18 +398,8 @@ def _lerp_from_least(values: Tensor, share: Tensor) -> Tensor:
 Finish = Callable[[Calibration, Tasks], Calibration]  # what is done to a calibration at last
 
 
-def _longest(squares: Tensor, scatter: Tensor) -> Tensor:
-    """[t] ``Calibration.longest``, for prototypes with the squared lengths [t, k]."""
-    longest = 2 * (squares.amax(-1) + scatter).sqrt()
-    return longest.clamp_min(torch.finfo(longest.dtype).tiny)
-
-
 def _within_reach(rows: Tensor, longest: Tensor) -> Tensor:
-    """Rows [t, n, d] of which those that are longer than ``longest`` [t] are shortened.
-
-    A row x times as long, x above 1, becomes 1 + ½ (1 − 1/x) times as long: at most 1½ times, and
-    its length still says what it was.
-    """
+    """Rows [t, n, d] of which those longer than ``longest`` [t] are shortened as ``bounded`` says."""
     lengths = torch.linalg.vector_norm(rows, dim=-1, keepdim=True)
     relative = lengths / longest.view(-1, 1, 1)
     if not bool((relative > 1).any()):
@@ -728,7 +727,7 @@ def _plain(
         middle=offsets.middle,
         metric=None,
         offsets=offsets.rows,
-        longest=_longest(offsets.squares, scatter),
+        longest=torch.full_like(scatter, torch.inf),
         squares=offsets.squares - scatter.unsqueeze(-1) / counts,
         n_varying=_varying_columns(offsets.rows),
         counts=counts,
@@ -852,13 +851,11 @@ def _with_metric(
     stretch = relative(answers.spread / best.spread).sqrt()
     metric = Metric(metrics.whitening(choice.root, choice.shrinkage), stretch)
     offsets = metric(plain.offsets, crossed)
-    squares = offsets.square().sum(-1)
     return replace(
         plain,
         metric=metric,
         offsets=offsets,
-        longest=_longest(squares, plain.scatter),
-        squares=squares - plain.scatter.unsqueeze(-1) / plain.counts,
+        squares=offsets.square().sum(-1) - plain.scatter.unsqueeze(-1) / plain.counts,
         precision=plain.precision * relative(best.precision / answers.precision),
         shrinkage=choice.shrinkage,
         noise=plain.noise * relative(best.noise / answers.noise),

@@ -204,7 +204,7 @@ def learn_representation(tasks: Tasks, constants: Constants) -> Representation:
     tasks = tasks[:1] if tasks.shared_support else tasks
     examples = _Examples.of(tasks)
     rows = examples.rows
-    scales = _middle_and_scales(rows, examples.largest, examples.classes)
+    scales = _middle_and_scales(rows, examples.unit, examples.classes)
     middle = scales.middle
     weights = scales.weights(_part_of_own_scales(examples, scales.spread, constants))
     if tasks.base_mean is not None:
@@ -231,7 +231,7 @@ class _Examples(NamedTuple):
     asymmetry: Tensor  # [t, 1, 1] half the mean skewness, between 0 and 1
     power: Tensor  # [t, 1, 1] p
     rows: Tensor  # [t, s, d] y of those that are looked at
-    largest: Tensor  # [t, 1, d] the largest y of each column
+    unit: Tensor  # [t, 1, d] the largest y of each column; see ``_moments``
     classes: _Classes
 
     @staticmethod
@@ -250,7 +250,7 @@ class _Examples(NamedTuple):
             asymmetry=asymmetry,
             power=power,
             rows=rows[:, ::every],
-            largest=rows[:, ::every].amax(1, keepdim=True),
+            unit=_positive(rows[:, ::every].amax(1, keepdim=True)),
             classes=_Classes.of(rows, tasks.support_labels, tasks.n_classes, every),
         )
 
@@ -284,9 +284,14 @@ class _Examples(NamedTuple):
             asymmetry=asymmetry,
             power=power,
             rows=kernels.represented(table, index[:, ::every], curve),
-            largest=_raised(found.largest, power),
+            unit=_positive(_raised(found.largest, power)),
             classes=classes,
         )
+
+
+def _positive(units: Tensor) -> Tensor:
+    """Units, where those of columns of zeros are 1."""
+    return units.where(units > torch.finfo(units.dtype).tiny, 1.0)
 
 
 def _fused(rows: Tensor) -> bool:
@@ -511,8 +516,8 @@ def column_variances(rows: Tensor, middle: Tensor) -> Tensor:
     return (rows - middle).square().mean(1)
 
 
-def _middle_and_scales(rows: Tensor, largest: Tensor, classes: _Classes) -> _Scales:
-    """Those of the rows [t, s, d] that count; ``largest`` [t, 1, d] as in ``_Examples``."""
+def _middle_and_scales(rows: Tensor, unit: Tensor, classes: _Classes) -> _Scales:
+    """Those of the rows [t, s, d] that count; ``unit`` [t, 1, d] as in ``_Examples``."""
     occupied = (classes.counts > 0).to(rows)
     of_class = occupied
     inside = _within(rows, classes)
@@ -523,7 +528,7 @@ def _middle_and_scales(rows: Tensor, largest: Tensor, classes: _Classes) -> _Sca
         else:  # without an array of shared means
             middle = share.mT @ classes.means
         weights = classes.weights_of_examples(of_class)
-        moments = _moments(rows, middle, weights, largest)
+        moments = _moments(rows, middle, weights, unit)
         scales = _scales(moments, inside, middle, weights, classes.freedom)
         squares = _squared_lengths(classes.means, middle, scales.weights(1.0)).squeeze(-1)
         typical = squares.where(occupied > 0, torch.nan).nanquantile(0.5, dim=-1, keepdim=True)
@@ -550,14 +555,11 @@ class _Moments(NamedTuple):
     kurtosis: Tensor
 
 
-def _moments(rows: Tensor, middle: Tensor, weights: Tensor, largest: Tensor) -> _Moments:
+def _moments(rows: Tensor, middle: Tensor, weights: Tensor, unit: Tensor) -> _Moments:
     """Those of rows [t, s, d] with weights [t, s] around a middle [t, 1, d].
 
-    Columns are taken in units of their ``largest`` values [t, 1, d], for fourth powers of very
-    large or small numbers are none.
+    Fourth powers of very large or small numbers are none, so each column has a ``unit`` [t, 1, d].
     """
-    tiny = torch.finfo(rows.dtype).tiny
-    unit = largest.where(largest > tiny, 1.0)
     shares = weights / weights.sum(-1, keepdim=True)
     if _fused(rows):
         from manyway.methods.calibration import representation_kernel
@@ -567,7 +569,7 @@ def _moments(rows: Tensor, middle: Tensor, weights: Tensor, largest: Tensor) -> 
         powers = ((rows - middle) / unit).square_()
         squares = shares.unsqueeze(1) @ powers
         fourths = shares.unsqueeze(1) @ powers.square_()
-    kurtosis = fourths / squares.square().clamp_min(tiny)
+    kurtosis = fourths / squares.square().clamp_min(torch.finfo(rows.dtype).tiny)
     return _Moments(variance=squares * unit.square(), kurtosis=kurtosis)
 
 
@@ -616,7 +618,7 @@ def _part_of_own_scales(examples: _Examples, spread: Tensor, constants: Constant
     losses = rows.new_zeros(len(rows), len(parts))
     for held_out in (every_other, 1 - every_other):
         rest = examples.classes.without(rows, held_out)
-        scales = _middle_and_scales(rows, examples.largest, rest)
+        scales = _middle_and_scales(rows, examples.unit, rest)
         for at, part in enumerate(_OWN_SCALES):
             weights = scales.weights(part)
             placed = _placed(rows, scales.middle, weights, constants)

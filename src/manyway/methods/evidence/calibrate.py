@@ -425,8 +425,8 @@ def _power(
 class _FinishForQueries:
     """What is done to a calibration at last.
 
-    Where queries may be unknown, those that lie far away are left where they are: that is how they
-    are known. Where the errors of prototypes can be known, prototypes are shrunk, and tuned on
+    Queries that lie far away are brought nearer, but where queries may be unknown: that is how such
+    ones are known. Where the errors of prototypes can be known, prototypes are shrunk, and tuned on
     request.
     """
 
@@ -434,8 +434,8 @@ class _FinishForQueries:
     shrinks: bool
 
     def __call__(self, calibration: Calibration, tasks: Tasks) -> Calibration:
-        if self.parameters.open_set:
-            calibration = replace(calibration, longest=calibration.longest + torch.inf)
+        if not self.parameters.open_set:
+            calibration = calibration.bounded()
         if not self.shrinks:
             return calibration
         return self._shrunk_and_tuned(calibration, tasks)

@@ -268,11 +268,14 @@ class CountedQueries:
         """``scatter`` [t] is S, in units of the scales."""
         far = 2 * (scatter + classes.typical).sqrt().unsqueeze(-1)
         influence = distinct
-        for _ in range(_ROUNDS):
-            mean = _mean_query(tasks, classes.middle, influence)
-            distances = _distances_from(mean, tasks, classes.weights)
-            influence = distinct * (far / distances.clamp_min(far)).square().to(distinct)
         mean = _mean_query(tasks, classes.middle, influence)
+        for _ in range(_ROUNDS):
+            distances = _distances_from(mean, tasks, classes.weights)
+            found = distinct * (far / distances.clamp_min(far)).square().to(distinct)
+            if torch.equal(found, influence):  # most often no query is far away
+                break
+            influence = found
+            mean = _mean_query(tasks, classes.middle, influence)
         return CountedQueries(distinct=distinct, influence=influence, mean=mean)
 
     def proportions(self, found: Assigned) -> Tensor:
@@ -338,14 +341,17 @@ class Comparison:
 
     def residual(self, found: Assigned) -> Tensor:
         """[t, 1, d] b̂, given what is found of the queries."""
-        proportions = self.queries.proportions(found)
+        return self._residual(self.queries.proportions(found))
+
+    def _residual(self, proportions: Tensor) -> Tensor:
+        """[t, 1, d] b̂ of the proportions π [t, k]."""
         return self.queries.mean - proportions.unsqueeze(1) @ self.classes.means
 
     def explanation(self, found: Assigned, guess: Tensor) -> Explanation:
         """What is found of the queries, which were moved back by a guess [t, 1, d], explains."""
         n_query = self.queries.influence.sum(1)
         proportions = self.queries.proportions(found)
-        residual = self.residual(found)
+        residual = self._residual(proportions)
         distance = self._squares_left(found.labels) / (self.scatter * n_query)
         entropy = torch.special.entr(proportions).sum(-1)
         return Explanation(
