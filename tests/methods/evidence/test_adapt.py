@@ -7,7 +7,8 @@ from problems import piled
 from shift_problems import batch, moved, right
 from torch import Tensor
 
-from manyway import Evidence, Tasks, solve
+from manyway import Evidence, Tasks, TaskSpec, sample_tasks, solve
+from manyway.sampling.embedded import load_glyphs
 
 
 @pytest.mark.parametrize("present", [5, 20])
@@ -32,6 +33,16 @@ def test_without_a_shift_labels_stay(present):
     looked = solve("evidence", tasks, adapt=True)
     assert torch.equal(looked.labels, solve("evidence", tasks, adapt=False).labels)
     assert float(looked.told["shift_probability"]) < 0.5
+
+
+@pytest.mark.parametrize("present", [1, 2])
+def test_the_parts_of_a_class_are_no_shifted_classes(present):
+    """Items of one letter, as several people draw it, are explained better by several letters that are moved."""
+    letters = load_glyphs()
+    tasks = sample_tasks(letters, TaskSpec(shots=5, k_eff=present, n_query=15), seed=2026, count=40)
+    looked = solve("evidence", tasks)
+    stayed = solve("evidence", tasks, adapt=False)
+    assert right(looked, tasks.query_labels) > right(stayed, tasks.query_labels) - 0.01
 
 
 def test_noise_is_no_shift():

@@ -1,5 +1,7 @@
 """The shift of a batch: how probable it is, what labels explain of it, and what is lost."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import torch
@@ -9,11 +11,14 @@ from torch import Tensor
 from manyway import Tasks
 from manyway.methods.calibration.constants import Constants
 from manyway.methods.calibration.representation import learn_representation
-from manyway.methods.evidence.shift import Assigned, Comparison, Shift, contrast
+from manyway.methods.evidence.shift import Assigned, Comparison, Shift, _independence, contrast
 
 
 def compared(tasks: Tasks) -> Comparison:
-    return Comparison.of(tasks, learn_representation(tasks, Constants()), torch.ones(len(tasks), tasks.n_query))
+    representation = learn_representation(tasks, Constants())
+    return Comparison.of(
+        tasks, representation, torch.ones(len(tasks), tasks.n_query), shift_prior=0.1
+    )
 
 
 def assigned(labels: Tensor) -> Assigned:
@@ -28,9 +33,9 @@ def test_the_odds_of_a_shift_are_those_of_its_best_variance():
     n = comparison.columns.double()
     for ratio in (1.2, 1.6, 2.5):
         log_odds = np.log(0.1 / 0.9) + (1 - 1 / n).log() + 0.5 * n * (ratio - 1 - np.log(ratio))
-        found = comparison._probability(torch.full_like(comparison.columns, ratio), 0.1)
+        found = comparison._probability(torch.full_like(comparison.columns, ratio))
         torch.testing.assert_close(found.double(), log_odds.sigmoid(), rtol=1e-4, atol=1e-6)
-    assert (comparison._probability(torch.full_like(comparison.columns, 0.9), 0.1) == 0).all()
+    assert (comparison._probability(torch.full_like(comparison.columns, 0.9)) == 0).all()
 
 
 def test_the_fewer_classes_a_shift_can_be_told_from_the_less_sure_answers_are():
@@ -88,7 +93,60 @@ def test_of_labels_that_explain_as_much_those_of_fewer_classes_are_better():
     one_class = comparison.explanation(assigned(truth), nothing)
     half = truth.clone()
     half[0, ::2] = 1
-    assert float(comparison.explanation(assigned(half), nothing).log_evidence) < float(one_class.log_evidence)
+    assert float(comparison.explanation(assigned(half), nothing).log_fit) < float(one_class.log_fit)
+
+
+def test_labels_that_need_a_shift_have_the_evidence_of_its_best_variance():
+    """Of F ≤ 1 chance is the whole story; a mixture of both otherwise."""
+    tasks, _ = batch(3)
+    comparison = compared(tasks)
+    n = comparison.columns.double()
+    by_chance = -0.5 * n
+    torch.testing.assert_close(
+        comparison._log_prior(torch.ones_like(comparison.columns)).double(), by_chance
+    )
+    for ratio in (1.3, 4.0):
+        chance = np.log(0.9) - 0.5 * n * ratio
+        shift = np.log(0.1) - 0.5 * n * (1 + np.log(ratio))
+        found = comparison._log_prior(torch.full_like(comparison.columns, ratio)).double()
+        torch.testing.assert_close(found, torch.logaddexp(chance, shift), rtol=1e-5, atol=1e-4)
+
+
+def test_first_labels_stay_unless_others_explain_more_than_their_shift_costs():
+    tasks, truth = batch(5)
+    nothing = torch.zeros(1, 1, N_FEATURES)
+    first = compared(tasks).explanation(assigned(truth), nothing)
+
+    def chosen(gain: float, cost: float, independence: float) -> bool:
+        other = replace(
+            first, log_fit=first.log_fit + gain, log_prior=first.log_prior - cost, guess=nothing + 1
+        )
+        found = first.or_much_better(other, torch.tensor([independence]))
+        return bool((found.guess == 1).all())
+
+    assert chosen(10, 9, 1.0)
+    assert not chosen(10, 11, 1.0)
+    assert not chosen(10, 9, 0.5)
+    assert not chosen(0, 0, 1.0)
+
+
+def test_queries_count_less_where_distances_of_examples_vary_more_than_their_columns_say():
+    generator = torch.Generator().manual_seed(0)
+    columns = torch.full((1,), 40.0)
+    two_each = torch.full((1, 4000), 2.0)
+    as_columns = torch.distributions.Chi2(40.0)
+    torch.manual_seed(0)
+    even = as_columns.sample((1, 4000)) / 40 * 0.5
+    assert float(_independence(even, two_each, columns)) == pytest.approx(1, abs=0.1)
+    lengths = torch.rand(1, 4000, generator=generator) + 0.5  # a variance of 1/12
+    parts = float(_independence(lengths * 0.5, two_each, columns))
+    assert parts == pytest.approx((2 * 12 / 40) ** 0.5, rel=0.1)
+    alone = torch.ones(1, 4000)
+    alone[:, ::2] = 2
+    assert float(_independence(lengths * 0.5 * (alone > 1), alone, columns)) == pytest.approx(
+        parts, rel=0.1
+    )
+    assert float(_independence(torch.full((1, 4), 0.5), two_each[:, :4], columns)) == 1
 
 
 def test_queries_far_from_all_others_hardly_count_in_mean_and_proportions():

@@ -47,6 +47,16 @@ Distances of placed queries would not do: those of a shifted batch are as near t
 are far from their middle. The queries are moved back by the guess b of the best labels, times
 P(shift) (1 − 1/F).
 
+**Whether labels need no shift.** Items of one class may be explained better by several classes that
+are moved, for a class has parts. Squared distances of examples from their classes, relative to
+their mean, have a variance of 2/N_d, as if there were N_d columns: they differ 1/ρ times as much as
+those of N independent columns, ρ = min(1, √(N_d/N)). The first answer stays, unless that of other
+labels is higher:
+
+    −ρ |Q| (½ N D + H) + ln p(b̂),    p(b̂) = (1 − ε) exp(−½ N F) + ε exp(−½ N (F/F₁ + ln F₁)),
+
+where F₁ = max(1, F).
+
 **What a shift does not explain.** Noise, or pictures that have lost their colour, are no shift, but
 spoil labels and so make F large. Of all by which queries differ from examples the shift explains
 the part
@@ -197,14 +207,23 @@ class Explanation:
     guess: Tensor  # [t, 1, d] by which they were moved back; 0 for the first answer
     residual: Tensor  # [t, 1, d] b̂ of the labels
     size: Tensor  # [t] s², its squared length in units of S
+    ratio: Tensor  # [t] F
     distance: Tensor  # [t] D
     proportions: Tensor  # [t, k] π
-    n_query: Tensor  # [t] |Q|
-    log_evidence: Tensor  # [t] ln p(queries, labels) / |Q|, but for a constant
+    log_fit: Tensor  # [t] −|Q| (½ N D + H)
+    log_prior: Tensor  # [t] ln p(b̂), but for a constant
 
     def or_better(self, other: Explanation) -> Explanation:
-        """Of each task the one with the higher evidence; this one if both have the same."""
-        better = other.log_evidence > self.log_evidence
+        """Of each task the one that explains more; this one if both explain as much."""
+        return self._or(other, other.log_fit > self.log_fit)
+
+    def or_much_better(self, other: Explanation, independence: Tensor) -> Explanation:
+        """The other one of tasks where it is more probable, for ρ [t]."""
+        gain = independence * (other.log_fit - self.log_fit)
+        return self._or(other, gain + other.log_prior > self.log_prior)
+
+    def _or(self, other: Explanation, better: Tensor) -> Explanation:
+        """The other one of tasks where it is better [t]."""
 
         def chosen(name: str) -> Tensor:
             ours: Tensor = getattr(self, name)
@@ -295,22 +314,33 @@ class Comparison:
     classes: ClassMeans
     columns: Tensor  # [t] N
     scatter: Tensor  # [t] S
+    independence: Tensor  # [t] ρ
     queries: CountedQueries
+    shift_prior: float  # ε
 
     @staticmethod
-    def of(tasks: Tasks, representation: Representation, distinct: Tensor) -> Comparison:
+    def of(
+        tasks: Tasks,
+        representation: Representation,
+        distinct: Tensor,
+        shift_prior: float,
+    ) -> Comparison:
         classes = ClassMeans.of(tasks, representation.weights)
+        columns = representation.effective_columns.flatten()
         residuals = tasks.support - rows_of(classes.means, tasks.support_labels)
-        scaled = residuals * representation.weights
+        squares = (residuals * representation.weights).square().sum(-1)
         freedom = tasks.n_support - (classes.counts > 0).sum(-1)
-        tiny = torch.finfo(scaled.dtype).tiny
-        scatter = (scaled.square().sum((1, 2)) / freedom.clamp_min(1)).clamp_min(tiny)
+        tiny = torch.finfo(squares.dtype).tiny
+        scatter = (squares.sum(-1) / freedom.clamp_min(1)).clamp_min(tiny)
+        own_counts = classes.counts.gather(1, tasks.support_labels)
         return Comparison(
             tasks=tasks,
             classes=classes,
-            columns=representation.effective_columns.flatten(),
+            columns=columns,
             scatter=scatter,
+            independence=_independence(squares / scatter.unsqueeze(-1), own_counts, columns),
             queries=CountedQueries.of(tasks, classes, scatter, distinct),
+            shift_prior=shift_prior,
         )
 
     def counting(self, distinct: Tensor) -> Comparison:
@@ -354,14 +384,28 @@ class Comparison:
         residual = self._residual(proportions)
         distance = self._squares_left(found.labels) / (self.scatter * n_query)
         entropy = torch.special.entr(proportions).sum(-1)
+        size = (residual * self.classes.weights).square().sum((1, 2)) / self.scatter
+        ratio = size / by_chance(proportions, self.classes.counts, n_query)
+        of_query = 0.5 * self.columns * distance + entropy
         return Explanation(
             guess=guess,
             residual=residual,
-            size=(residual * self.classes.weights).square().sum((1, 2)) / self.scatter,
+            size=size,
+            ratio=ratio,
             distance=distance,
             proportions=proportions,
-            n_query=n_query,
-            log_evidence=-0.5 * self.columns * distance - entropy,
+            log_fit=-n_query * of_query,
+            log_prior=self._log_prior(ratio),
+        )
+
+    def _log_prior(self, ratio: Tensor) -> Tensor:
+        """[t] ln p(b̂), but for a constant, for F [t]."""
+        above = ratio.clamp_min(1)
+        by_chance_alone = -0.5 * self.columns * ratio
+        shifted = -0.5 * self.columns * (ratio / above + above.log())
+        return torch.logaddexp(
+            by_chance_alone + log(1 - self.shift_prior),
+            shifted + log(self.shift_prior),
         )
 
     def _squares_left(self, labels: Tensor) -> Tensor:
@@ -375,26 +419,44 @@ class Comparison:
             sums, _ = pile.each(work, labelled.split(pile))
         return _Moments(*sums.values).squares_left().to(self.scatter)
 
-    def shift(self, found: Explanation, shift_prior: float) -> Shift:
+    def shift(self, found: Explanation) -> Shift:
         """The shift by which queries are moved back, given the best labels."""
-        expected = by_chance(found.proportions, self.classes.counts, found.n_query)
         left = (found.distance - 1).clamp_min(0)
         explained = found.size / (found.size + left).clamp_min(torch.finfo(left.dtype).tiny)
-        ratio = found.size / expected * explained
+        ratio = found.ratio * explained
         several = 1 - 1 / effective_number(found.proportions).square()
-        probability = self._probability(ratio, shift_prior)
-        moved = self._probability(ratio * several, shift_prior)
+        probability = self._probability(ratio)
+        moved = self._probability(ratio * several)
         moved = moved * (1 - 1 / (ratio * several).nan_to_num(1.0).clamp_min(1))
         vector = (found.guess * moved.view(-1, 1, 1)).nan_to_num()
         return Shift(vector=vector, size=found.size.nan_to_num().sqrt(), probability=probability)
 
-    def _probability(self, ratio: Tensor, shift_prior: float) -> Tensor:
+    def _probability(self, ratio: Tensor) -> Tensor:
         """[t] P(shift) for F [t]."""
         ratio = ratio.clamp_min(1)
         # One of N columns was dropped to find it, so that one column cannot tell a shift.
-        prior = log(shift_prior / (1 - shift_prior)) + (1 - 1 / self.columns).log()
+        prior = log(self.shift_prior / (1 - self.shift_prior)) + (1 - 1 / self.columns).log()
         log_odds = prior + 0.5 * self.columns * (ratio - 1 - ratio.log())
         return (log_odds.sigmoid() * (ratio > 1)).nan_to_num()  # examples may hardly differ
+
+
+def _independence(relative: Tensor, own_counts: Tensor, columns: Tensor) -> Tensor:
+    """[t] ρ, from the squared distances of examples [t, s] from their class means, in units of S.
+
+    Parameters
+    ----------
+    relative : Tensor of shape [t, s]
+    own_counts : Tensor of shape [t, s]
+        How many examples the class of each has.
+    columns : Tensor of shape [t]
+        N
+    """
+    tiny = torch.finfo(relative.dtype).tiny
+    has_others = (own_counts > 1).to(relative)
+    expected = (1 - 1 / own_counts).clamp_min(0.5)
+    squares = (relative / expected - 1).square() * has_others
+    variance = squares.sum(-1) / has_others.sum(-1).clamp_min(1)
+    return (2 / (variance * columns).clamp_min(tiny)).sqrt().clamp_max(1)
 
 
 class _Labelled(NamedTuple):
@@ -547,7 +609,7 @@ def find_shift(
     -------
     Shift
     """
-    as_they_are = Comparison.of(tasks, representation, first.distinct)
+    as_they_are = Comparison.of(tasks, representation, first.distinct, shift_prior)
     flattened = assign(as_they_are.flattened(), False)
     # Far from the examples all queries look like copies of each other: without most of the shift
     # they do not.
@@ -567,7 +629,7 @@ def find_shift(
     )
     for explanation in guesses:
         best = best.or_better(explanation)
-    return comparison.shift(best, shift_prior)
+    return comparison.shift(unmoved.or_much_better(best, comparison.independence))
 
 
 def proportions_of(queries: BatchQueries) -> Tensor:
