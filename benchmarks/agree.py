@@ -93,6 +93,23 @@ def _with_unknown(tasks: Tasks) -> Tasks:
     return replace(tasks, query_table=table)
 
 
+def _with_far_query(tasks: Tasks) -> Tasks:
+    """The first query of each task is broken: fifty times as far out as it was."""
+    table = tasks.query_table.clone()
+    assert tasks.query_index is not None
+    table[tasks.query_index[:, 0]] *= 50
+    return replace(tasks, query_table=table)
+
+
+def _with_unequal_classes(tasks: Tasks) -> Tasks:
+    """Every second class has one example only."""
+    assert tasks.support_index is not None
+    labels = tasks.support_labels[0]
+    is_first = labels.diff(prepend=labels.new_full((1,), -1)) > 0
+    kept = is_first | (labels % 2 == 0)
+    return replace(tasks, support_index=tasks.support_index[:, kept], support_labels=tasks.support_labels[:, kept])
+
+
 def _with_names(tasks: Tasks) -> Tasks:
     """A vector per class: the mean of its examples, moved."""
     names = tasks.support_labels[0]
@@ -126,6 +143,8 @@ CASES = {
     "evidence": Case("evidence", **_EVIDENCE),
     "evidence:one-shot": Case("evidence", **_EVIDENCE, shots=(1,)),
     "evidence:open-set": Case("evidence", **_EVIDENCE, params={"open_set": True}, prepared=_with_unknown),
+    "evidence:unequal": Case("evidence", **_EVIDENCE, prepared=_with_unequal_classes),
+    "evidence:far": Case("evidence", **_EVIDENCE, prepared=_with_far_query),
     "evidence:names": Case("evidence", **_EVIDENCE, prepared=_with_names),
     "evidence:names-alone": Case("evidence", **_EVIDENCE, prepared=lambda tasks: without_examples(_with_names(tasks))),
     "evidence:known": Case("evidence", **_EVIDENCE, prepared=with_known_labels),

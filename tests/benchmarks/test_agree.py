@@ -15,7 +15,7 @@ from benchmarks.agree import CASES, CLASSES, FEATURES, QUERIES, SHOTS, TABLE, Ca
 from manyway import METHODS
 
 SIZES = Sizes(n_query=2, n_classes=3, shots=1, n_features=4)
-MODES = {"one-shot", "open-set", "names", "names-alone", "known", "blocks", "stream", "scores"}
+MODES = {"one-shot", "open-set", "unequal", "far", "names", "names-alone", "known", "blocks", "stream", "scores"}
 
 
 def test_every_method_and_every_mode_of_evidence_is_compared():
