@@ -400,13 +400,14 @@ class Comparison:
 
     def _log_prior(self, ratio: Tensor) -> Tensor:
         """[t] ln p(b̂), but for a constant, for F [t]."""
+        log_odds = log(self.shift_prior / (1 - self.shift_prior)) + self._log_gain(ratio)
+        log_either = log(1 - self.shift_prior) + torch.nn.functional.softplus(log_odds)
+        return log_either - 0.5 * self.columns * ratio
+
+    def _log_gain(self, ratio: Tensor) -> Tensor:
+        """[t] by how much a shift of the best size makes b̂ more probable than chance, for F [t]."""
         above = ratio.clamp_min(1)
-        by_chance_alone = -0.5 * self.columns * ratio
-        shifted = -0.5 * self.columns * (ratio / above + above.log())
-        return torch.logaddexp(
-            by_chance_alone + log(1 - self.shift_prior),
-            shifted + log(self.shift_prior),
-        )
+        return 0.5 * self.columns * (above - 1 - above.log())
 
     def _squares_left(self, labels: Tensor) -> Tensor:
         """[t] |Q| S D for labels [t, q], by one pass over the queries."""
@@ -433,10 +434,9 @@ class Comparison:
 
     def _probability(self, ratio: Tensor) -> Tensor:
         """[t] P(shift) for F [t]."""
-        ratio = ratio.clamp_min(1)
         # One of N columns was dropped to find it, so that one column cannot tell a shift.
         prior = log(self.shift_prior / (1 - self.shift_prior)) + (1 - 1 / self.columns).log()
-        log_odds = prior + 0.5 * self.columns * (ratio - 1 - ratio.log())
+        log_odds = prior + self._log_gain(ratio)
         return (log_odds.sigmoid() * (ratio > 1)).nan_to_num()  # examples may hardly differ
 
 
