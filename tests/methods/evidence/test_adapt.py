@@ -4,10 +4,15 @@ import numpy as np
 import pytest
 import torch
 from problems import piled
-from shift_problems import batch, moved, right
+from shift_problems import N_CLASSES, batch, moved, right
 from torch import Tensor
 
 from manyway import Evidence, Tasks, TaskSpec, sample_tasks, solve
+from manyway.methods.evidence.adapt import query_places
+from manyway.methods.evidence.calibrate import calibrate
+from manyway.methods.evidence.schedule import Parameters
+from manyway.methods.evidence.search import search
+from manyway.methods.evidence.shift import Assigned, Comparison, Explanation
 from manyway.sampling.embedded import load_glyphs
 
 
@@ -92,6 +97,55 @@ def test_of_several_tasks_only_those_with_a_shift_change():
     assert float(found.told["shift"][0]) == 0 < float(found.told["shift"][1])
     assert not found.moved_by[0].any()
     assert found.moved_by[1].any()
+
+
+def test_metrics_of_few_tasks_at_a_time_give_the_same_answers(monkeypatch):
+    """What memory has room for changes no answer, and no vector by which a task was moved back."""
+    batches = [batch(5, seed=seed)[0] for seed in (1, 2, 3)]
+    tasks = Tasks.from_arrays(
+        torch.cat([one.support for one in batches]),
+        torch.cat([one.support_labels for one in batches]),
+        torch.cat([moved(one, 2.0).query for one in batches]),
+    )
+    together = solve("evidence", tasks)
+    assert together.moved_by.flatten(1).any(1).all()
+    monkeypatch.setattr("manyway.methods.evidence.adapt._MOST_KEPT", 1)
+    apart = solve("evidence", tasks)
+    torch.testing.assert_close(apart.moved_by, together.moved_by, rtol=0, atol=1e-4)
+    torch.testing.assert_close(apart.probabilities, together.probabilities, rtol=0, atol=1e-4)
+
+
+def test_labels_that_are_known_to_be_wrong_explain_no_shift(monkeypatch):
+    """Every guess of a shift is judged by labels that agree with those that are known."""
+    tasks, truth = batch(5)
+    known = torch.full_like(truth, -1)
+    known[0, :6] = (truth[0, :6] + 10) % N_CLASSES  # what nobody would guess
+    seen = []
+    original = Comparison.explanation
+
+    def explanation(self: Comparison, found: Assigned, guess: Tensor) -> Explanation:
+        seen.append(found.labels[0, :6])
+        return original(self, found, guess)
+
+    monkeypatch.setattr(Comparison, "explanation", explanation)
+    solve("evidence", moved(tasks, 2.0).with_known(known))
+    assert len(seen) == 5
+    assert all(torch.equal(labels, known[0, :6]) for labels in seen)
+
+
+def test_missing_cells_hide_no_reason_to_look_for_a_shift():
+    """Distances over fewer columns are shorter, and those of left-out examples would be, too."""
+    tasks, _ = batch(5)
+    lacking = torch.rand(tasks.query.shape, generator=torch.Generator().manual_seed(5)) < 0.4
+    query = tasks.query.masked_fill(lacking, torch.nan)
+    places = []
+    for items in (tasks.query, query):
+        given = Tasks.from_arrays(tasks.support, tasks.support_labels, items)
+        learned = calibrate(given, Parameters(), None)
+        search(learned, None)
+        places.append(query_places(learned.queries, learned.queries.likelihood.calibration))
+    whole, some = (float(place.squares_ratio) for place in places)
+    assert some == pytest.approx(whole, abs=0.1)
 
 
 def test_an_estimator_says_what_was_done():

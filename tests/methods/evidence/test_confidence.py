@@ -16,7 +16,7 @@ from manyway import Evidence, solve
 from manyway.core.tasks import Tasks
 from manyway.core.transforms import transform
 from manyway.methods.calibration.calibration import calibrate_and_place
-from manyway.methods.evidence.confidence import _Pairs, distance_ratio, pair_powers, tempered
+from manyway.methods.evidence.confidence import _Pairs, contrast, distance_ratio, pair_powers, tempered
 from manyway.methods.evidence.schedule import Schedule
 
 
@@ -134,3 +134,18 @@ def test_queries_are_farther_as_far_as_two_standard_errors_do_not_explain_it():
     assert ratio([1.5] * 16) == pytest.approx((1.5 - 2 * 0.2 / 4) ** 2)  # that of members: noise / 2S
     assert ratio([1.0, 3.0] * 8) == pytest.approx((2.0 - 2 * 1.0 / 4) ** 2)  # that of the queries
     assert ratio([1.05] * 16) == 1.0
+
+
+def test_contrast_is_the_slope_of_group_means_over_prototypes():
+    generator = torch.Generator().manual_seed(0)
+    prototypes = torch.randn(1, 4, 8, generator=generator)
+    masses = torch.tensor([[5.0, 1.0, 20.0, 3.0]])
+    shift = torch.randn(1, 1, 8, generator=generator)
+    groups = masses.unsqueeze(-1) * (0.5 * prototypes + shift)
+    precise = torch.full((1,), 1e6)
+    assert float(contrast(groups, masses, prototypes, precise)) == pytest.approx(0.5, abs=1e-3)
+    assert (
+        float(contrast(groups * 4, masses, prototypes, precise)) == 1
+    )  # never above that of examples
+    one_group = contrast(groups[:, :1], masses[:, :1], prototypes[:, :1], precise)
+    assert float(one_group) == pytest.approx(1)

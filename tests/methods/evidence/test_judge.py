@@ -154,7 +154,7 @@ def integrated(log_odds):
     """The probabilities [1, q] for log-odds [1, q]."""
     one = torch.ones_like(log_odds)
     alone = Neighbourhoods(similarity=torch.eye(log_odds.shape[1])[None].to(one), share=one)
-    return _integrate(log_odds, 0.05 * one, alone, 0.4 * one[:, 0], Schedule()).probabilities
+    return _integrate(log_odds, 0.05 * one, alone, 0.4 * one[:, 0], prior=0.05).probabilities
 
 
 def test_the_probability_rises_with_the_excess_and_with_the_proportion():

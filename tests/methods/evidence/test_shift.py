@@ -11,7 +11,10 @@ from torch import Tensor
 from manyway import Tasks
 from manyway.methods.calibration.constants import Constants
 from manyway.methods.calibration.representation import learn_representation
-from manyway.methods.evidence.shift import Assigned, Comparison, Shift, _independence, contrast
+from manyway.methods.evidence.calibrate import calibrate
+from manyway.methods.evidence.schedule import Parameters
+from manyway.methods.evidence.search import search
+from manyway.methods.evidence.shift import Assigned, Comparison, Shift, _independence
 
 
 def compared(tasks: Tasks) -> Comparison:
@@ -56,32 +59,18 @@ def test_the_fewer_classes_a_shift_can_be_told_from_the_less_sure_answers_are():
     assert (few < shift.power(masses, none_known + 10)).all()
 
 
-def test_contrast_is_the_slope_of_group_means_over_prototypes():
-    generator = torch.Generator().manual_seed(0)
-    prototypes = torch.randn(1, 4, 8, generator=generator)
-    masses = torch.tensor([[5.0, 1.0, 20.0, 3.0]])
-    shift = torch.randn(1, 1, 8, generator=generator)
-    groups = masses.unsqueeze(-1) * (0.5 * prototypes + shift)
-    precise = torch.full((1,), 1e6)
-    assert float(contrast(groups, masses, prototypes, precise)) == pytest.approx(0.5, abs=1e-3)
-    assert (
-        float(contrast(groups * 4, masses, prototypes, precise)) == 1
-    )  # never above that of examples
-    one_group = contrast(groups[:, :1], masses[:, :1], prototypes[:, :1], precise)
-    assert float(one_group) == pytest.approx(1)
-
-
 def test_right_labels_explain_shifted_queries_but_for_their_scatter():
     tasks, truth = batch(5)
     shifted = moved(tasks, 1.0)
     nothing = torch.zeros(1, 1, N_FEATURES)
     found = compared(shifted).explanation(assigned(truth), nothing)
-    assert float(found.distance) == pytest.approx(1, abs=0.1)
-    assert float(found.size.sqrt()) == pytest.approx(1, abs=0.15)
+    assert float(found.squares_ratio) == pytest.approx(1, abs=0.1)
+    assert float(found.squared_size.sqrt()) == pytest.approx(1, abs=0.15)
     wrong = compared(shifted).explanation(assigned((truth + 1) % N_CLASSES), nothing)
-    assert float(wrong.distance) > float(found.distance) + 0.2
-    assert torch.equal(wrong.or_better(found).distance, found.distance)
-    assert torch.equal(found.or_better(wrong).distance, found.distance)
+    assert float(wrong.squares_ratio) > float(found.squares_ratio) + 0.2
+    assert found.log_fit > wrong.log_fit
+    without = -N_QUERY * 0.5 * compared(shifted).columns * found.squared_size
+    torch.testing.assert_close(found.log_fit_unmoved, found.log_fit + without)
 
 
 def test_of_labels_that_explain_as_much_those_of_fewer_classes_are_better():
@@ -118,11 +107,9 @@ def test_first_labels_stay_unless_others_explain_more_than_their_shift_costs():
     first = compared(tasks).explanation(assigned(truth), nothing)
 
     def chosen(gain: float, cost: float, independence: float) -> bool:
-        other = replace(
-            first, log_fit=first.log_fit + gain, log_prior=first.log_prior - cost, guess=nothing + 1
-        )
-        found = first.or_much_better(other, torch.tensor([independence]))
-        return bool((found.guess == 1).all())
+        log_fit = first.log_fit + gain
+        other = replace(first, log_fit=log_fit, log_prior=first.log_prior - cost)
+        return bool(first.is_surpassed(other, torch.tensor([independence])))
 
     assert chosen(10, 9, 1.0)
     assert not chosen(10, 11, 1.0)
@@ -164,3 +151,29 @@ def test_queries_far_from_all_others_hardly_count_in_mean_and_proportions():
     others = torch.nn.functional.one_hot(labels, N_CLASSES).float() * broken.influence.unsqueeze(-1)
     expected = others.sum(1) / others.sum((1, 2)).unsqueeze(-1)
     torch.testing.assert_close(broken.proportions(found), expected)
+
+
+def test_queries_count_in_proportions_whether_they_counted_in_the_search_or_not():
+    """The first search may have taken most queries for copies of each other."""
+    tasks, truth = batch(3)
+    comparison = compared(tasks)
+    masses = torch.nn.functional.one_hot(truth, N_CLASSES).float()
+    few = torch.zeros(truth.shape)
+    few[0, :4] = 1
+    found = Assigned(
+        labels=truth, proportions=(masses * few.unsqueeze(-1)).sum(1) / 4, distinct=few
+    )
+    expected = comparison.queries.proportions(assigned(truth))
+    torch.testing.assert_close(comparison.queries.proportions(found), expected)
+
+
+def test_near_copies_have_the_most_probable_labels_too():
+    """They have no assignment by the search, in which only one of them counts."""
+    tasks, truth = batch(3)
+    repeated = tasks.with_rows(tasks.support, tasks.query.repeat(1, 2, 1))
+    calibrated = calibrate(repeated, Parameters(), None)
+    search(calibrated, None)
+    found = Assigned.of(calibrated.queries)
+    assert float(found.distinct.sum()) == N_QUERY
+    assert torch.equal(found.labels[:, :N_QUERY], found.labels[:, N_QUERY:])
+    assert float((found.labels[:, N_QUERY:] == truth).float().mean()) > 0.9

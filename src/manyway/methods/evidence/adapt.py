@@ -44,10 +44,10 @@ from manyway.methods.evidence.shift import (
     with_queries,
 )
 
-# A reason to look for a shift: F, or the mean squared residual relative to that of left-out
-# examples.
+# A reason to look for a shift: F, or the mean squared distance from the prototypes relative to that
+# of left-out examples.
 _NOTABLE_RATIO = 1.5
-_NOTABLE_RESIDUAL = 1.05
+_NOTABLE_SQUARES = 1.05
 _MOST_KEPT = 1 << 28  # numbers of the metrics of tasks that are kept at once
 
 
@@ -168,8 +168,13 @@ def _shift_after(
 
     def assign(changed: Tasks, same_support: bool) -> Assigned:
         calibrated = calibrate(changed, parameters, learned if same_support else None)
-        search(calibrated, None)
-        return Assigned.of(calibrated.queries)
+        queries = calibrated.queries
+        searched = search(calibrated, None)
+        if (
+            queries.any_given
+        ):  # no guess explains the queries better by labels that are known to be wrong
+            queries.fix((queries.given >= 0).any(1), searched.prior)
+        return Assigned.of(queries)
 
     return find_shift(tasks, batch.representation, first, assign, parameters.constants.improbable)
 
@@ -181,15 +186,17 @@ def is_notable(
     calibration: Calibration,
 ) -> Tensor:
     """[t] whether the last answers for the ``queries`` of tasks are a reason to look for a shift."""
-    found = residuals(queries, calibration)
+    places = query_places(queries, calibration)
     proportions = proportions_of(queries)
-    offsets = calibration.offsets / calibration.trust.unsqueeze(-1)
-    distance = found.mean - (proportions.unsqueeze(1) @ offsets).squeeze(1)
-    expected = by_chance(proportions, calibration.examples, found.n_query)
-    scatter = calibration.scatter.clamp_min(torch.finfo(distance.dtype).tiny)
-    ratio = distance.square().sum(-1) / (scatter * expected)
-    residual = found.squared / shortened_by(tasks, representation)
-    return (ratio > _NOTABLE_RATIO) | (residual > _NOTABLE_RESIDUAL)
+    means = calibration.offsets / calibration.trust.unsqueeze(
+        -1
+    )  # not shortened, as prototypes are
+    mean_residual = places.mean - (proportions.unsqueeze(1) @ means).squeeze(1)
+    expected = by_chance(proportions, calibration.examples, places.n_query)
+    scatter = calibration.scatter.clamp_min(torch.finfo(mean_residual.dtype).tiny)
+    ratio = mean_residual.square().sum(-1) / (scatter * expected)
+    squares_ratio = places.squares_ratio / shortened_by(tasks, representation)
+    return (ratio > _NOTABLE_RATIO) | (squares_ratio > _NOTABLE_SQUARES)
 
 
 def shortened_by(tasks: Tasks, representation: Representation) -> Tensor:
@@ -206,40 +213,43 @@ def _sum_shortened(representation: Representation, rows: Tensor, memory: None) -
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
-class Residuals:
-    """Where queries lie, beside the prototypes of their classes."""
+class QueryPlaces:
+    """Where queries lie. Near-copies of other queries have no part in it."""
 
     mean: Tensor  # [t, d] of placed queries
-    # [t] the mean squared distance from the prototype, relative to left-out examples
-    squared: Tensor
-    n_query: Tensor  # [t] of how many: near-copies of other queries have no part in both
+    # [t] the mean squared distance from their prototypes, relative to that of left-out examples
+    squares_ratio: Tensor
+    n_query: Tensor  # [t]
 
 
-def residuals(queries: BatchQueries, calibration: Calibration) -> Residuals:
+def query_places(queries: BatchQueries, calibration: Calibration) -> QueryPlaces:
     """Those of the last assignments, in one pass over the queries."""
-    total, squared = queries.each(partial(_sum_residuals, calibration)).values
+    total, squares, expected = queries.each(partial(_sum_places, calibration)).values
     like = calibration.scatter
     n_query: Tensor = queries.distinct.sum(1)
-    return Residuals(
+    return QueryPlaces(
         mean=(total / n_query.unsqueeze(-1)).to(like),
-        squared=(squared / n_query).to(like),
+        squares_ratio=(squares / expected).to(like),
         n_query=n_query,
     )
 
 
-def _sum_residuals(calibration: Calibration, part: Part) -> Sums:
+def _sum_places(calibration: Calibration, part: Part) -> Sums:
     """The work that sums placed queries [t, d], and how far they are from their prototypes [t].
 
-    Squared distances are relative to those of left-out examples. Near-copies of other queries have
-    no part: their u is 0.
+    Squared distances are relative to those of left-out examples. What is expected of queries with
+    missing cells [t] is less than 1 each. The u of near-copies of other queries is 0.
     """
     tiny = torch.finfo(part.placed.dtype).tiny
     precision = calibration.precision.clamp_min(tiny).view(-1, 1, 1)
     distances = part.log_likelihood * (-2 / precision)
     relative = calibration.of_members.relative(distances)
-    squared = (part.u * relative).sum((1, 2), dtype=torch.float64)
+    squares = (part.u * relative).sum((1, 2), dtype=torch.float64)
+    hidden = part.likelihood.hidden(part.placed)
+    given = 1 - hidden / calibration.scatter.clamp_min(tiny).unsqueeze(-1)
+    expected = (part.distinct * given).sum(1, dtype=torch.float64)
     rows = part.coordinates * part.distinct.unsqueeze(-1)
-    return Sums((rows.sum(1, dtype=torch.float64), squared))
+    return Sums((rows.sum(1, dtype=torch.float64), squares, expected))
 
 
 def merged(alone: Solution, rows: Tensor, found: Solution) -> Solution:
@@ -273,10 +283,11 @@ def merged(alone: Solution, rows: Tensor, found: Solution) -> Solution:
         before = alone.told.get(name, torch.zeros_like(values[:1]))
         before = before.expand(len(alone.n_iter))
         told[name] = before.index_copy(0, rows, values.expand(len(rows)))
-    moved_by = None
+    moved_by = alone.moved_by
     if found.moved_by is not None:
-        shape = (len(alone.n_iter), *found.moved_by.shape[1:])
-        moved_by = found.moved_by.new_zeros(shape).index_copy(0, rows, found.moved_by)
+        if moved_by is None:
+            moved_by = found.moved_by.new_zeros(len(alone.n_iter), *found.moved_by.shape[1:])
+        moved_by = moved_by.index_copy(0, rows, found.moved_by)
     return Solution(
         joined("probabilities"),
         joined("n_iter"),

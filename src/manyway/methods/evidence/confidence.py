@@ -7,7 +7,7 @@ what five places say:
 - the number of left-out examples that have taught what a distance means (``Calibration.power``);
 - examples that were held out, and labelled as a batch (``rehearse``);
 - how much farther queries are from their prototypes than left-out examples (``distance_ratio``),
-  and, after a shift, how far apart groups are, relative to their prototypes (``shift.contrast``);
+  and, after a shift, how far apart groups are, relative to their prototypes (``contrast``);
 - the doubt whether there is a shift, where one was looked for (``CalibratedBatch.shift_power``);
 - with one example per class, where no example can be left out, pairs of queries (``pair_powers``),
   and whether queries are nearer to examples than these to each other (``separation``).
@@ -38,7 +38,6 @@ from manyway.methods.evidence.likelihood import Likelihood, known_classes
 from manyway.methods.evidence.queries import Part, sample, sampling_stride
 from manyway.methods.evidence.schedule import Schedule
 from manyway.methods.evidence.separation import separation_power
-from manyway.methods.evidence.shift import contrast
 
 _LOG_POWERS = (-1.5, 0.75, 46)  # the values that are tried: lowest, highest, number
 _FEWEST = 1e-9  # queries: a mean over none of them stays finite
@@ -115,7 +114,7 @@ def confidence(batch: CalibratedBatch, grouped: Grouped) -> Probabilities:
 
 
 def _contrast(groups: Groups, likelihood: Likelihood) -> Tensor:
-    """[t] g of the groups; see ``shift``."""
+    """[t] g of the groups."""
     calibration = likelihood.calibration
     assert calibration is not None
     offsets = rows_of(calibration.offsets, groups.classes)
@@ -127,6 +126,36 @@ def _contrast(groups: Groups, likelihood: Likelihood) -> Tensor:
         offsets * calibration.reach.view(-1, 1, 1) / slopes,
         calibration.precision / calibration.reach,
     )
+
+
+def contrast(sums: Tensor, masses: Tensor, expected: Tensor, precision: Tensor) -> Tensor:
+    """[t] g: how far apart groups of queries are, relative to what is expected of their classes.
+
+    The module ``shift`` derives it.
+
+    Parameters
+    ----------
+    sums : Tensor of shape [t, g, d]
+        Σ_q u_qg z_q of placed queries.
+    masses : Tensor of shape [t, g]
+        Σ_q u_qg
+    expected : Tensor of shape [t, g, d]
+        The expected means of the classes of the groups.
+    precision : Tensor of shape [t]
+        τ for prototypes as long as class means are expected.
+
+    Returns
+    -------
+    Tensor of shape [t]
+        Between 0 and 1; 1 where there is one group.
+    """
+    total = masses.sum(-1).clamp_min(torch.finfo(masses.dtype).tiny).view(-1, 1, 1)
+    middle = (masses.unsqueeze(-1) * expected).sum(1, keepdim=True) / total
+    apart = expected - middle
+    covariance = (sums * apart).sum((1, 2)) * precision
+    variance = (masses.unsqueeze(-1) * expected * apart).sum((1, 2)) * precision
+    # The slope has the variance 1/Σ τ m ‖w − w̄‖².
+    return ((covariance + 1) / (variance + 1)).clamp(0, 1)
 
 
 def tempered(probabilities: Tensor, power: Tensor) -> Tensor:

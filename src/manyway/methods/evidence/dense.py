@@ -233,6 +233,8 @@ class Dense:
         s is the sharpness of the iterations (``Schedule.sharpness``), which all of them share; 1
         without annealing.
         """
+        if self.likely is not None:
+            self.u.view(-1)[self.likely.places] = self.likely.u
         fit = (self.u * self.log_likelihood).sum((1, 2))
         share = self.u / self.counted.clamp_min(torch.finfo(self.u.dtype).tiny)
         entropy = -(self.counted * torch.xlogy(share, share)).sum((1, 2))

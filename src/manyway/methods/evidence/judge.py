@@ -41,10 +41,10 @@ member of a class may have any margin, and ½ε says how often. Where classes ha
 are small for members too.
 
 The proportion p of unknown queries in the batch is not known. It is integrated out, with a prior
-that is 0 with the probability 1 − ε, and has the density 2(1 − p) otherwise. Whether any query is
-unknown, the whole batch says:
+that is 0 with the probability 1 − o, and has the density 2(1 − p) otherwise. o is ``some_unknown``,
+and ε with one example per class. Whether any query is unknown, the whole batch says:
 
-    ln ε/(1 − ε) + ln Σ_p prior(p) exp Σ_q m_q^(−½) ln(1 − p + p o_q),   1/o_q = ε + (1 − ε) exp(−λ_q),
+    ln o/(1 − o) + ln Σ_p prior(p) exp Σ_q m_q^(−½) ln(1 − p + p o_q),   1/o_q = ε + (1 − ε) exp(−λ_q),
 
 where m_q queries lie together with q, and judge as their root. Near-copies count as one query. Few
 queries cannot decide it, because odds are limited. Here ε is divided by the root of m_q, for
@@ -212,7 +212,7 @@ def unknown_posterior(
         tests.odd_members * sizes.rsqrt(),
         around,
         schedule.shared_error + (1 / (calibration.counts + 1)).mean(-1),
-        schedule,
+        prior=schedule.improbable if one_shot else schedule.some_unknown,
     )
     return UnknownPosterior(
         means=means,
@@ -435,17 +435,19 @@ def _integrate(
     odd: Tensor,
     around: Neighbourhoods,
     correlation: Tensor,
-    schedule: Schedule,
+    *,
+    prior: float,
 ) -> _Integrated:
     """The probabilities for any proportion of unknown queries.
 
     ``log_odds`` [t, q]; ``odd`` [t, q]: what the odds are limited by in the question whether any
     query is unknown, as 1/odds. ``around``: the queries that lie together with each, and judge
-    together. ``correlation`` [t]: of the errors of two queries.
+    together. ``correlation`` [t]: of the errors of two queries. ``prior``: the probability that
+    some queries are unknown.
     """
     grid = torch.arange(_PROPORTIONS, dtype=odd.dtype, device=odd.device)
     grid = (grid + 0.5) / _PROPORTIONS
-    prior = torch.log1p(-grid).log_softmax(0)
+    of_proportions = torch.log1p(-grid).log_softmax(0)
     share = around.share.unsqueeze(-1)
 
     def mixed(odds: Tensor) -> Tensor:
@@ -454,11 +456,10 @@ def _integrate(
 
     limited = -torch.logaddexp(torch.log1p(-odd) - log_odds, odd.log())
     of_group = share * around.sizes.rsqrt().unsqueeze(-1)
-    log_ratio = ((of_group * mixed(limited)).sum(1) + prior).logsumexp(-1)
-    prior_log_odds = log(schedule.improbable / (1 - schedule.improbable))
-    some_unknown = (log_ratio + prior_log_odds).sigmoid()
+    log_ratio = ((of_group * mixed(limited)).sum(1) + of_proportions).logsumexp(-1)
+    some_unknown = (log_ratio + log(prior / (1 - prior))).sigmoid()
     independent = independent_part(share.sum(1), correlation.unsqueeze(-1))
-    proportion = (independent * (share * mixed(log_odds)).sum(1) + prior).softmax(-1)
+    proportion = (independent * (share * mixed(log_odds)).sum(1) + of_proportions).softmax(-1)
     by_proportion = (log_odds.unsqueeze(-1) + torch.logit(grid)).sigmoid()
     given = (by_proportion * proportion.unsqueeze(1)).sum(-1)
     probabilities = (given * some_unknown.unsqueeze(-1)).clamp_max(1)  # more than 1 by rounding

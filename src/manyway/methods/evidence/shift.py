@@ -18,7 +18,8 @@ columns. With v = ‖b̂‖² − c, its best value,
 
     ln odds(shift) = ln ε/(1 − ε) + ln(1 − 1/N) + ½ N (F − 1 − ln F),        E b = P(shift) (1 − 1/F) b̂,
 
-where 1 − 1/N says that one column alone cannot tell a shift from another class.
+where F > 1, and none otherwise; 1 − 1/N says that one column alone cannot tell a shift from another
+class.
 
 The metric multiplies exactly the directions in which examples agree, so that a small shift can
 spoil the labels, and with them π. So the queries are labelled several times, each time moved back
@@ -55,13 +56,15 @@ labels is higher:
 
     −ρ |Q| (½ N D + H) + ln p(b̂),    p(b̂) = (1 − ε) exp(−½ N F) + ε exp(−½ N (F/F₁ + ln F₁)),
 
-where F₁ = max(1, F).
+where F₁ = max(1, F). Where it stays, its labels may need a shift all the same. Without any, b = 0,
+squared distances are longer by s² = ‖b̂‖²/S. So the queries are moved back by its own b̂ where those
+of guess 2 have more than −|Q| (½ N (D + s²) + H).
 
 **What a shift does not explain.** Noise, or pictures that have lost their colour, are no shift, but
 spoil labels and so make F large. Of all by which queries differ from examples the shift explains
 the part
 
-    e = s² / (s² + max(0, D − 1)),        s² = ‖b̂‖²/S,
+    e = s² / (s² + max(0, D − 1)),
 
 and F e takes the place of F.
 
@@ -182,9 +185,9 @@ class Assigned:
     @staticmethod
     def of(queries: BatchQueries) -> Assigned:
         """What the last search of the queries says."""
-        labels = queries.each(_most_probable).values[0]
-        distinct = queries.distinct
-        return Assigned(labels=labels, proportions=proportions_of(queries), distinct=distinct)
+        proportions = proportions_of(queries)
+        labels = queries.each(partial(_most_probable, proportions)).values[0]
+        return Assigned(labels=labels, proportions=proportions, distinct=queries.distinct)
 
     def __getitem__(self, rows: Tensor | slice) -> Assigned:
         """Those of some tasks [m]."""
@@ -195,9 +198,80 @@ class Assigned:
         )
 
 
-def _most_probable(part: Part) -> Joined:
-    """The work that finds the labels [t, b]."""
-    return Joined((part.u.argmax(-1),))
+def proportions_of(queries: BatchQueries) -> Tensor:
+    """[t, k] the proportions of classes by the last assignments."""
+    masses = queries.query_counts.masses
+    return (masses / masses.sum(-1, keepdim=True)).to(queries.likelihood.counts)
+
+
+def _most_probable(proportions: Tensor, part: Part) -> Joined:
+    """The work that finds the labels [t, b], given the proportions of the classes [t, k].
+
+    Near-copies of other queries have no part in the search, and no assignment by it.
+    """
+    labels = part.u.argmax(-1)
+    if not bool((part.distinct == 0).any()):
+        return Joined((labels,))
+    of_copies = (part.log_likelihood + proportions.log().unsqueeze(1)).argmax(-1)
+    return Joined((labels.where(part.distinct > 0, of_copies),))
+
+
+# From tasks to what a search says about their queries; ``Learned`` of the same support may be used.
+Assign = Callable[[Tasks, bool], Assigned]
+
+
+def find_shift(
+    tasks: Tasks,
+    representation: Representation,
+    first: Assigned,
+    assign: Assign,
+    shift_prior: float,
+) -> Shift:
+    """The shift of each batch; the module says how.
+
+    Parameters
+    ----------
+    tasks : Tasks
+    representation : Representation
+        Of their features.
+    first : Assigned
+        What the first search says, which knows of no shift.
+    assign : callable
+        Assigns the queries of tasks to classes. The second argument says whether the support is
+        that of ``tasks``.
+    shift_prior : float
+        ε
+
+    Returns
+    -------
+    Shift
+    """
+    as_they_are = Comparison.of(tasks, representation, first.distinct, shift_prior)
+    flattened = assign(as_they_are.flattened(), False)
+    # Far from the examples all queries look like copies of each other: without most of the shift
+    # they do not.
+    comparison = as_they_are.counting(flattened.distinct)
+
+    def moved_back_by(guess: Tensor) -> Explanation:
+        moved = with_queries(tasks, Moved(guess))
+        return comparison.explanation(assign(moved, True), guess)
+
+    unmoved = comparison.explanation(first, torch.zeros_like(comparison.queries.mean))
+    by_own_residual = moved_back_by(unmoved.mean_residual)
+    of_flattened = comparison.mean_residual(comparison.queries.proportions(flattened))
+    as_all_classes = moved_back_by(comparison.between_means)
+    best = unmoved
+    for explanation in (
+        moved_back_by(of_flattened),
+        by_own_residual,
+        as_all_classes,
+        moved_back_by(as_all_classes.mean_residual),
+    ):
+        best = best.other_where(explanation.log_fit > best.log_fit, explanation)
+    much_better = unmoved.is_surpassed(best, comparison.independence)
+    needs_shift = by_own_residual.log_fit > unmoved.log_fit_unmoved
+    kept = unmoved.other_where(needs_shift, by_own_residual)
+    return comparison.shift(kept.other_where(much_better, best))
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -205,29 +279,26 @@ class Explanation:
     """What labels say of queries that were moved back by a guess of b."""
 
     guess: Tensor  # [t, 1, d] by which they were moved back; 0 for the first answer
-    residual: Tensor  # [t, 1, d] b̂ of the labels
-    size: Tensor  # [t] s², its squared length in units of S
+    mean_residual: Tensor  # [t, 1, d] b̂ of the labels
+    squared_size: Tensor  # [t] s², its squared length in units of S
     ratio: Tensor  # [t] F
-    distance: Tensor  # [t] D
+    squares_ratio: Tensor  # [t] D
     proportions: Tensor  # [t, k] π
     log_fit: Tensor  # [t] −|Q| (½ N D + H)
+    log_fit_unmoved: Tensor  # [t] −|Q| (½ N (D + s²) + H), as if b = 0
     log_prior: Tensor  # [t] ln p(b̂), but for a constant
 
-    def or_better(self, other: Explanation) -> Explanation:
-        """Of each task the one that explains more; this one if both explain as much."""
-        return self._or(other, other.log_fit > self.log_fit)
-
-    def or_much_better(self, other: Explanation, independence: Tensor) -> Explanation:
-        """The other one of tasks where it is more probable, for ρ [t]."""
+    def is_surpassed(self, other: Explanation, independence: Tensor) -> Tensor:
+        """[t] whether another one is more probable, for ρ [t], with the prior of its shift."""
         gain = independence * (other.log_fit - self.log_fit)
-        return self._or(other, gain + other.log_prior > self.log_prior)
+        return gain + other.log_prior > self.log_prior
 
-    def _or(self, other: Explanation, better: Tensor) -> Explanation:
-        """The other one of tasks where it is better [t]."""
+    def other_where(self, which: Tensor, other: Explanation) -> Explanation:
+        """The other one of some tasks [t], and this one of the rest."""
 
         def chosen(name: str) -> Tensor:
             ours: Tensor = getattr(self, name)
-            return torch.where(better.view(-1, *[1] * (ours.ndim - 1)), getattr(other, name), ours)
+            return torch.where(which.view(-1, *[1] * (ours.ndim - 1)), getattr(other, name), ours)
 
         return Explanation(**{one.name: chosen(one.name) for one in fields(Explanation)})
 
@@ -298,12 +369,15 @@ class CountedQueries:
         return CountedQueries(distinct=distinct, influence=influence, mean=mean)
 
     def proportions(self, found: Assigned) -> Tensor:
-        """[t, k] π, in which queries count as much as in their mean."""
-        n_distinct = self.distinct.sum(1, keepdim=True)
-        lost = self.distinct - self.influence
+        """[t, k] π, in which queries count as much as in their mean.
+
+        The queries that counted in the search may have been others, and more or less.
+        """
+        lost = found.distinct - self.influence
         of_classes = count_labels(found.labels, found.proportions.shape[1], lost)
-        counted = found.proportions * n_distinct - of_classes.to(found.proportions)
-        return counted.clamp_min(0) / (n_distinct - lost.sum(1, keepdim=True))
+        searched = found.proportions * found.distinct.sum(1, keepdim=True)
+        counted = (searched - of_classes.to(searched)).clamp_min(0)
+        return counted / counted.sum(-1, keepdim=True)
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -325,10 +399,12 @@ class Comparison:
         distinct: Tensor,
         shift_prior: float,
     ) -> Comparison:
-        classes = ClassMeans.of(tasks, representation.weights)
+        # 1/σ of y = (x − a)^p serve for x as well: by those of x itself, rare columns would count more.
+        weights = representation.weights
+        classes = ClassMeans.of(tasks, weights)
         columns = representation.effective_columns.flatten()
         residuals = tasks.support - rows_of(classes.means, tasks.support_labels)
-        squares = (residuals * representation.weights).square().sum(-1)
+        squares = (residuals * weights).square().sum(-1)
         freedom = tasks.n_support - (classes.counts > 0).sum(-1)
         tiny = torch.finfo(squares.dtype).tiny
         scatter = (squares.sum(-1) / freedom.clamp_min(1)).clamp_min(tiny)
@@ -369,11 +445,7 @@ class Comparison:
         """[t, 1, d] x̄ − w̄."""
         return self.queries.mean - self.classes.middle
 
-    def residual(self, found: Assigned) -> Tensor:
-        """[t, 1, d] b̂, given what is found of the queries."""
-        return self._residual(self.queries.proportions(found))
-
-    def _residual(self, proportions: Tensor) -> Tensor:
+    def mean_residual(self, proportions: Tensor) -> Tensor:
         """[t, 1, d] b̂ of the proportions π [t, k]."""
         return self.queries.mean - proportions.unsqueeze(1) @ self.classes.means
 
@@ -381,28 +453,30 @@ class Comparison:
         """What is found of the queries, which were moved back by a guess [t, 1, d], explains."""
         n_query = self.queries.influence.sum(1)
         proportions = self.queries.proportions(found)
-        residual = self._residual(proportions)
-        distance = self._squares_left(found.labels) / (self.scatter * n_query)
+        mean_residual = self.mean_residual(proportions)
+        squared_size = (mean_residual * self.classes.weights).square().sum((1, 2)) / self.scatter
+        ratio = squared_size / by_chance(proportions, self.classes.counts, n_query)
+        squares_ratio = self._squares_left(found.labels) / (self.scatter * n_query)
         entropy = torch.special.entr(proportions).sum(-1)
-        size = (residual * self.classes.weights).square().sum((1, 2)) / self.scatter
-        ratio = size / by_chance(proportions, self.classes.counts, n_query)
-        of_query = 0.5 * self.columns * distance + entropy
+        of_query = 0.5 * self.columns * squares_ratio + entropy
         return Explanation(
             guess=guess,
-            residual=residual,
-            size=size,
+            mean_residual=mean_residual,
+            squared_size=squared_size,
             ratio=ratio,
-            distance=distance,
+            squares_ratio=squares_ratio,
             proportions=proportions,
             log_fit=-n_query * of_query,
+            log_fit_unmoved=-n_query * (of_query + 0.5 * self.columns * squared_size),
             log_prior=self._log_prior(ratio),
         )
 
     def _log_prior(self, ratio: Tensor) -> Tensor:
         """[t] ln p(b̂), but for a constant, for F [t]."""
-        log_odds = log(self.shift_prior / (1 - self.shift_prior)) + self._log_gain(ratio)
-        log_either = log(1 - self.shift_prior) + torch.nn.functional.softplus(log_odds)
-        return log_either - 0.5 * self.columns * ratio
+        of_chance = -0.5 * self.columns * ratio
+        none = log(1 - self.shift_prior) + of_chance
+        some = log(self.shift_prior) + self._log_gain(ratio) + of_chance
+        return torch.logaddexp(none, some)
 
     def _log_gain(self, ratio: Tensor) -> Tensor:
         """[t] by how much a shift of the best size makes b̂ more probable than chance, for F [t]."""
@@ -422,19 +496,22 @@ class Comparison:
 
     def shift(self, found: Explanation) -> Shift:
         """The shift by which queries are moved back, given the best labels."""
-        left = (found.distance - 1).clamp_min(0)
-        explained = found.size / (found.size + left).clamp_min(torch.finfo(left.dtype).tiny)
+        left = (found.squares_ratio - 1).clamp_min(0)
+        tiny = torch.finfo(left.dtype).tiny
+        explained = found.squared_size / (found.squared_size + left).clamp_min(tiny)
         ratio = found.ratio * explained
         several = 1 - 1 / effective_number(found.proportions).square()
         probability = self._probability(ratio)
         moved = self._probability(ratio * several)
         moved = moved * (1 - 1 / (ratio * several).nan_to_num(1.0).clamp_min(1))
         vector = (found.guess * moved.view(-1, 1, 1)).nan_to_num()
-        return Shift(vector=vector, size=found.size.nan_to_num().sqrt(), probability=probability)
+        return Shift(
+            vector=vector, size=found.squared_size.nan_to_num().sqrt(), probability=probability
+        )
 
     def _probability(self, ratio: Tensor) -> Tensor:
         """[t] P(shift) for F [t]."""
-        # One of N columns was dropped to find it, so that one column cannot tell a shift.
+        # One column alone cannot tell a shift from another class.
         prior = log(self.shift_prior / (1 - self.shift_prior)) + (1 - 1 / self.columns).log()
         log_odds = prior + self._log_gain(ratio)
         return (log_odds.sigmoid() * (ratio > 1)).nan_to_num()  # examples may hardly differ
@@ -549,90 +626,3 @@ def by_chance(proportions: Tensor, counts: Tensor, n_query: Tensor) -> Tensor:
     ``proportions`` [t, k] and ``counts`` [t, k] are those of the classes.
     """
     return 1 / n_query + (proportions.square() / counts.clamp_min(1)).sum(-1)
-
-
-def contrast(sums: Tensor, masses: Tensor, expected: Tensor, precision: Tensor) -> Tensor:
-    """[t] g: how far apart groups of queries are, relative to what is expected of their classes.
-
-    Parameters
-    ----------
-    sums : Tensor of shape [t, g, d]
-        Σ_q u_qg z_q of placed queries.
-    masses : Tensor of shape [t, g]
-        Σ_q u_qg
-    expected : Tensor of shape [t, g, d]
-        The expected means of the classes of the groups.
-    precision : Tensor of shape [t]
-        τ
-
-    Returns
-    -------
-    Tensor of shape [t]
-        Between 0 and 1; 1 where there is one group.
-    """
-    total = masses.sum(-1).clamp_min(torch.finfo(masses.dtype).tiny).view(-1, 1, 1)
-    middle = (masses.unsqueeze(-1) * expected).sum(1, keepdim=True) / total
-    apart = expected - middle
-    covariance = (sums * apart).sum((1, 2)) * precision
-    variance = (masses.unsqueeze(-1) * expected * apart).sum((1, 2)) * precision
-    # The slope has the variance 1/Σ τ m ‖w − w̄‖².
-    return ((covariance + 1) / (variance + 1)).clamp(0, 1)
-
-
-# From tasks to what a search says about their queries; ``Learned`` of the same support may be used.
-Assign = Callable[[Tasks, bool], Assigned]
-
-
-def find_shift(
-    tasks: Tasks,
-    representation: Representation,
-    first: Assigned,
-    assign: Assign,
-    shift_prior: float,
-) -> Shift:
-    """The shift of each batch; the module says how.
-
-    Parameters
-    ----------
-    tasks : Tasks
-    representation : Representation
-        Of their features.
-    first : Assigned
-        What the first search says, which knows of no shift.
-    assign : callable
-        Assigns the queries of tasks to classes. The second argument says whether the support is
-        that of ``tasks``.
-    shift_prior : float
-        ε
-
-    Returns
-    -------
-    Shift
-    """
-    as_they_are = Comparison.of(tasks, representation, first.distinct, shift_prior)
-    flattened = assign(as_they_are.flattened(), False)
-    # Far from the examples all queries look like copies of each other: without most of the shift
-    # they do not.
-    comparison = as_they_are.counting(flattened.distinct)
-
-    def moved_back_by(guess: Tensor) -> Explanation:
-        moved = with_queries(tasks, Moved(guess))
-        return comparison.explanation(assign(moved, True), guess)
-
-    best = unmoved = comparison.explanation(first, torch.zeros_like(comparison.queries.mean))
-    as_all_classes = moved_back_by(comparison.between_means)
-    guesses = (
-        moved_back_by(comparison.residual(flattened)),
-        moved_back_by(unmoved.residual),
-        as_all_classes,
-        moved_back_by(as_all_classes.residual),
-    )
-    for explanation in guesses:
-        best = best.or_better(explanation)
-    return comparison.shift(unmoved.or_much_better(best, comparison.independence))
-
-
-def proportions_of(queries: BatchQueries) -> Tensor:
-    """[t, k] the proportions of classes by the last assignments."""
-    masses = queries.query_counts.masses
-    return (masses / masses.sum(-1, keepdim=True)).to(queries.likelihood.counts)
