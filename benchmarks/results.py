@@ -12,8 +12,9 @@ of the methods and the date of the results; in a csv file they are the last colu
 Tables that other benchmarks print are kept in RESULTS where the variable MANYWAY_RESULTS names it:
 ``MANYWAY_RESULTS=RESULTS python -m benchmarks.gpu compare``. Their key is ``printed``, the title, instead of ``run``.
 
-A table without results, or with an unfinished run, stays as it is, and is listed. With ``--check`` nothing is written,
-and the exit code is 1 where a page differs from what the results give.
+A table without results, or with an unfinished run, stays as it is, and is listed. So does one that would lose rows,
+because the results are those of some methods or sets alone, unless ``--fewer-rows`` says that it may. With ``--check``
+nothing is written, and the exit code is 1 where a page differs from what the results give.
 """
 
 from __future__ import annotations
@@ -221,8 +222,21 @@ def places(pages: Path, page: str, name: str) -> list[Path]:
     return [*found, table] if in_table or not found else found
 
 
-def fill(pages: Path, folders: Sequence[Path]) -> tuple[dict[Path, str], list[str]]:
-    """The text of every page as it should be, and a sentence for each table that cannot be filled."""
+def _rows_in(text: str, name: str, suffix: str) -> list[str]:
+    """The first cells of the rows of a table, in a page or in a csv file."""
+    if suffix == ".md":
+        return [row[0] for row in cells_in(text, name)[1:]]
+    rows = [row for block in text.split("\n\n") for row in csv.reader(io.StringIO(block))]
+    return [row[1] for row in rows if len(row) > 1 and row[0] == name]
+
+
+def fill(
+    pages: Path, folders: Sequence[Path], *, fewer_rows: bool = False
+) -> tuple[dict[Path, str], list[str]]:
+    """The text of every page as it should be, and a sentence for each table that cannot be filled.
+
+    ``fewer_rows``: whether tables may lose rows.
+    """
     texts: dict[Path, str] = {}
     left: list[str] = []
     stores = [Store(folder) for folder in folders]
@@ -234,6 +248,10 @@ def fill(pages: Path, folders: Sequence[Path]) -> tuple[dict[Path, str], list[st
             continue
         for path in places(pages, page, name):
             text = texts.get(path, _text(path))
+            lost = set(_rows_in(text, name, path.suffix)).difference(row[0] for row in made.rows)
+            if lost and not fewer_rows:
+                left.append(f"{path.name}: '{name}' stays as it is: no results of its row '{min(lost)}' (--fewer-rows)")
+                continue
             texts[path] = (in_page if path.suffix == ".md" else in_csv)(text, name, made)
     return texts, left
 
@@ -247,9 +265,10 @@ def main(words: Sequence[str] | None = None) -> int:
     parser.add_argument("results", type=Path, nargs="+", help="folders of stored results")
     parser.add_argument("--pages", type=Path, default=Path("docs/results"), help="default: %(default)s")
     parser.add_argument("--check", action="store_true", help="write nothing; exit with 1 where a page differs")
+    parser.add_argument("--fewer-rows", action="store_true", help="also fill tables that lose rows by it")
     options = parser.parse_args(words)
     try:
-        texts, left = fill(options.pages, options.results)
+        texts, left = fill(options.pages, options.results, fewer_rows=options.fewer_rows)
     except InputError as error:
         parser.error(str(error))
     changed = {path: text for path, text in texts.items() if text != _text(path)}

@@ -127,6 +127,18 @@ def test_an_unfinished_run_leaves_the_table_as_it_is(pages, tmp_path, capsys):
     assert "'tiny' stays as it is: 1 of 4 experiments of tiny have no result yet" in capsys.readouterr().out
 
 
+def test_a_table_keeps_its_rows_where_results_are_those_of_one_method_alone(pages, tmp_path, capsys):
+    fill(pages, str(run(tmp_path / "both").folder))
+    before = (pages / "letters.md").read_text()
+    alone = run(tmp_path / "alone", TINY.replace('["paddle", "simpleshot"]', '"paddle"'))
+    capsys.readouterr()
+    fill(pages, str(alone.folder))
+    assert (pages / "letters.md").read_text() == before
+    assert "letters.md: 'tiny' stays as it is: no results of its row 'SimpleShot'" in capsys.readouterr().out
+    fill(pages, str(alone.folder), "--fewer-rows")
+    assert "SimpleShot" not in (pages / "letters.md").read_text()
+
+
 def test_results_of_several_folders_are_put_together_and_the_last_one_counts(pages, tmp_path):
     few = run(tmp_path / "few")
     more = run(tmp_path / "more", TINY.replace('["paddle", "simpleshot"]', '"soft-kmeans"'))
@@ -159,7 +171,7 @@ def test_a_table_that_a_benchmark_printed_is_kept_and_filled_in(pages, tmp_path,
     assert "| 20 | 1.23 |\n| 160 | 250 |" in capsys.readouterr().out
     (kept,) = (tmp_path / "results" / "printed").iterdir()
     assert Printed.read(kept).rows == [["20", "1.23"], ["160", "250"]]
-    fill(pages, str(tmp_path / "results"))
+    fill(pages, str(tmp_path / "results"), "--fewer-rows")
     text = (pages / "letters.md").read_text()
     assert f": evidence {METHODS['evidence'].version}*\n\n| K | whole |\n| --- | --- |\n| 20 | 1.23 |" in text
 
