@@ -99,6 +99,27 @@ def test_of_several_tasks_only_those_with_a_shift_change():
     assert found.moved_by[1].any()
 
 
+def test_where_many_classes_are_moved_the_batch_is_not_one_class():
+    """Labels of few classes have a larger error by chance, which is no reason to prefer them."""
+    generator = torch.Generator().manual_seed(1)
+    scales = torch.linspace(2, 0.1, 48)
+
+    def normal(*shape: int) -> Tensor:
+        return scales * torch.randn(*shape, 48, generator=generator)
+
+    means = 0.5 * normal(20)
+    support = (means[:, None] + normal(20, 5)).reshape(1, -1, 48)
+    truth = torch.randint(20, (1, 60), generator=generator)
+    query = means[truth] + normal(1, 60)
+    shift = normal(1, 1)
+    tasks = Tasks.from_arrays(
+        support,
+        torch.arange(20).repeat_interleave(5)[None],
+        query + 2 * scales.norm() * shift / shift.norm(),
+    )
+    assert right(solve("evidence", tasks), truth) > 0.5
+
+
 def test_metrics_of_few_tasks_at_a_time_give_the_same_answers(monkeypatch):
     """What memory has room for changes no answer, and no vector by which a task was moved back."""
     batches = [batch(5, seed=seed)[0] for seed in (1, 2, 3)]

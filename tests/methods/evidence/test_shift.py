@@ -85,20 +85,23 @@ def test_of_labels_that_explain_as_much_those_of_fewer_classes_are_better():
     assert float(comparison.explanation(assigned(half), nothing).log_fit) < float(one_class.log_fit)
 
 
-def test_labels_that_need_a_shift_have_the_evidence_of_its_best_variance():
-    """Of F ≤ 1 chance is the whole story; a mixture of both otherwise."""
+@pytest.mark.parametrize("chance", [0.02, 0.3])
+def test_labels_that_need_a_shift_have_the_evidence_of_its_best_variance(chance):
+    """The density of b̂ of N columns by chance, with the variance c, and by a shift with the variance ‖b̂‖²."""
     tasks, _ = batch(3)
     comparison = compared(tasks)
-    n = comparison.columns.double()
-    by_chance = -0.5 * n
-    torch.testing.assert_close(
-        comparison._log_prior(torch.ones_like(comparison.columns)).double(), by_chance
-    )
-    for ratio in (1.3, 4.0):
-        chance = np.log(0.9) - 0.5 * n * ratio
-        shift = np.log(0.1) - 0.5 * n * (1 + np.log(ratio))
-        found = comparison._log_prior(torch.full_like(comparison.columns, ratio)).double()
-        torch.testing.assert_close(found, torch.logaddexp(chance, shift), rtol=1e-5, atol=1e-4)
+    n = float(comparison.columns)
+
+    def log_density(squared: float, variance: float) -> float:
+        return -0.5 * n * (np.log(variance) + squared / variance)
+
+    for ratio in (0.5, 1.0, 1.3, 4.0):
+        squared = ratio * chance
+        none = np.log(0.9) + log_density(squared, chance)
+        some = np.log(0.1) + log_density(squared, max(squared, chance))
+        like = torch.ones_like(comparison.columns)
+        found = float(comparison._log_prior(ratio * like, chance * like))
+        assert found == pytest.approx(np.logaddexp(none, some), rel=1e-4, abs=1e-3)
 
 
 def test_first_labels_stay_unless_others_explain_more_than_their_shift_costs():

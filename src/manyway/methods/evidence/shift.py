@@ -54,11 +54,12 @@ their mean, have a variance of 2/N_d, as if there were N_d columns: they differ 
 those of N independent columns, ρ = min(1, √(N_d/N)). The first answer stays, unless that of other
 labels is higher:
 
-    −ρ |Q| (½ N D + H) + ln p(b̂),    p(b̂) = (1 − ε) exp(−½ N F) + ε exp(−½ N (F/F₁ + ln F₁)),
+    −ρ |Q| (½ N D + H) + ln p(b̂),
+    p(b̂) = c^(−N/2) ((1 − ε) exp(−½ N F) + ε exp(−½ N (F/F₁ + ln F₁))),        F₁ = max(1, F).
 
-where F₁ = max(1, F). Where it stays, its labels may need a shift all the same. Without any, b = 0,
-squared distances are longer by s² = ‖b̂‖²/S. So the queries are moved back by its own b̂ where those
-of guess 2 have more than −|Q| (½ N (D + s²) + H).
+Where it stays, its labels may need a shift all the same. Without any, b = 0, squared distances are
+longer by s² = ‖b̂‖²/S. So the queries are moved back by its own b̂ where those of guess 2 have more
+than −|Q| (½ N (D + s²) + H).
 
 **What a shift does not explain.** Noise, or pictures that have lost their colour, are no shift, but
 spoil labels and so make F large. Of all by which queries differ from examples the shift explains
@@ -455,7 +456,8 @@ class Comparison:
         proportions = self.queries.proportions(found)
         mean_residual = self.mean_residual(proportions)
         squared_size = (mean_residual * self.classes.weights).square().sum((1, 2)) / self.scatter
-        ratio = squared_size / by_chance(proportions, self.classes.counts, n_query)
+        chance = by_chance(proportions, self.classes.counts, n_query)
+        ratio = squared_size / chance
         squares_ratio = self._squares_left(found.labels) / (self.scatter * n_query)
         entropy = torch.special.entr(proportions).sum(-1)
         of_query = 0.5 * self.columns * squares_ratio + entropy
@@ -468,14 +470,14 @@ class Comparison:
             proportions=proportions,
             log_fit=-n_query * of_query,
             log_fit_unmoved=-n_query * (of_query + 0.5 * self.columns * squared_size),
-            log_prior=self._log_prior(ratio),
+            log_prior=self._log_prior(ratio, chance),
         )
 
-    def _log_prior(self, ratio: Tensor) -> Tensor:
-        """[t] ln p(b̂), but for a constant, for F [t]."""
-        of_chance = -0.5 * self.columns * ratio
+    def _log_prior(self, ratio: Tensor, chance: Tensor) -> Tensor:
+        """[t] ln p(b̂), but for a constant, for F [t] and c/S [t]."""
+        of_chance = -0.5 * self.columns * (ratio + chance.log())
         none = log(1 - self.shift_prior) + of_chance
-        some = log(self.shift_prior) + self._log_gain(ratio) + of_chance
+        some = log(self.shift_prior) + of_chance + self._log_gain(ratio)
         return torch.logaddexp(none, some)
 
     def _log_gain(self, ratio: Tensor) -> Tensor:
