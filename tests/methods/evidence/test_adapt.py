@@ -8,10 +8,6 @@ from shift_problems import N_CLASSES, batch, moved, right
 from torch import Tensor
 
 from manyway import Evidence, Tasks, TaskSpec, sample_tasks, solve
-from manyway.methods.evidence.adapt import query_places
-from manyway.methods.evidence.calibrate import calibrate
-from manyway.methods.evidence.schedule import Parameters
-from manyway.methods.evidence.search import search
 from manyway.methods.evidence.shift import Assigned, Comparison, Explanation
 from manyway.sampling.embedded import load_glyphs
 
@@ -152,21 +148,6 @@ def test_labels_that_are_known_to_be_wrong_explain_no_shift(monkeypatch):
     solve("evidence", moved(tasks, 2.0).with_known(known))
     assert len(seen) == 5
     assert all(torch.equal(labels, known[0, :6]) for labels in seen)
-
-
-def test_missing_cells_hide_no_reason_to_look_for_a_shift():
-    """Distances over fewer columns are shorter, and those of left-out examples would be, too."""
-    tasks, _ = batch(5)
-    lacking = torch.rand(tasks.query.shape, generator=torch.Generator().manual_seed(5)) < 0.4
-    query = tasks.query.masked_fill(lacking, torch.nan)
-    places = []
-    for items in (tasks.query, query):
-        given = Tasks.from_arrays(tasks.support, tasks.support_labels, items)
-        learned = calibrate(given, Parameters(), None)
-        search(learned, None)
-        places.append(query_places(learned.queries, learned.queries.likelihood.calibration))
-    whole, some = (float(place.squares_ratio) for place in places)
-    assert some == pytest.approx(whole, abs=0.1)
 
 
 def test_an_estimator_says_what_was_done():

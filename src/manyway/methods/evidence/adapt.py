@@ -224,12 +224,12 @@ class QueryPlaces:
 
 def query_places(queries: BatchQueries, calibration: Calibration) -> QueryPlaces:
     """Those of the last assignments, in one pass over the queries."""
-    total, squares, expected = queries.each(partial(_sum_places, calibration)).values
+    total, squares = queries.each(partial(_sum_places, calibration)).values
     like = calibration.scatter
     n_query: Tensor = queries.distinct.sum(1)
     return QueryPlaces(
         mean=(total / n_query.unsqueeze(-1)).to(like),
-        squares_ratio=(squares / expected).to(like),
+        squares_ratio=(squares / n_query).to(like),
         n_query=n_query,
     )
 
@@ -237,19 +237,17 @@ def query_places(queries: BatchQueries, calibration: Calibration) -> QueryPlaces
 def _sum_places(calibration: Calibration, part: Part) -> Sums:
     """The work that sums placed queries [t, d], and how far they are from their prototypes [t].
 
-    Squared distances are relative to those of left-out examples. What is expected of queries with
-    missing cells [t] is less than 1 each. The u of near-copies of other queries is 0.
+    Squared distances are relative to those of left-out examples. They are shorter where cells are
+    missing, so that these give no reason to look for a shift: groups of such queries are nearer to
+    each other, and would seem to tell classes apart less. The u of near-copies of other queries is 0.
     """
     tiny = torch.finfo(part.placed.dtype).tiny
     precision = calibration.precision.clamp_min(tiny).view(-1, 1, 1)
     distances = part.log_likelihood * (-2 / precision)
     relative = calibration.of_members.relative(distances)
     squares = (part.u * relative).sum((1, 2), dtype=torch.float64)
-    hidden = part.likelihood.hidden(part.placed)
-    given = 1 - hidden / calibration.scatter.clamp_min(tiny).unsqueeze(-1)
-    expected = (part.distinct * given).sum(1, dtype=torch.float64)
     rows = part.coordinates * part.distinct.unsqueeze(-1)
-    return Sums((rows.sum(1, dtype=torch.float64), squares, expected))
+    return Sums((rows.sum(1, dtype=torch.float64), squares))
 
 
 def merged(alone: Solution, rows: Tensor, found: Solution) -> Solution:
