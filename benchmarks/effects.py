@@ -172,7 +172,7 @@ UNKNOWN = {"n_query": 50, "n_unknown": 25}
 COUNTED = "presence|list_|shares"
 SEARCHED = "anneal|shared_error|most_groups"
 SCALED = "few_columns|doubtful"
-JUDGED = "unknown|improbable|one_shot_(within|noise)"
+JUDGED = "unknown|some_unknown|improbable|one_shot_(within|noise)"
 # What is tried, and a pattern of the constants that matter there.
 SITUATIONS: Mapping[str, tuple[str, Situation]] = {
     "one shot, 2 classes": (f"one_shot|{SEARCHED}", Situation({"shots": 1, "k_eff": 2})),
