@@ -55,7 +55,7 @@ PARTS_OF_FORMULAS = {
     "methods.evidence.copies": {"_ROUNDING"},  # the variance of a rounded difference is h²/6
     "methods.evidence.neighbourhood": {"_ALONE"},
     "methods.evidence.solver": {"_AXES"},
-    "methods.evidence.schedule": {"_AT_MOST"},
+    "methods.evidence.schedule": {"_AT_LEAST", "_AT_MOST"},
     "methods.evidence.rehearse": {"_SURE"},  # what is told
     "methods.calibration.representation": {"_CUBE", "_OWN_SCALES"},  # none and all of it
     "methods.calibration.tuning": {"_NESTEROV"},
@@ -64,7 +64,7 @@ PARTS_OF_FORMULAS = {
 }
 # ... and those that change an answer: each counts as much as a constant of the schedule.
 CHANGE_ANSWERS = {
-    "methods.evidence.adapt": {"_NOTABLE_RATIO", "_NOTABLE_RESIDUAL"},  # when a shift is looked for
+    "methods.evidence.adapt": {"_NOTABLE_RATIO", "_NOTABLE_SQUARES"},  # when a shift is looked for
     # how much an example with missing cells may differ from its class
     "methods.evidence.complete": {"_OTHER_COLUMNS", "_LEAST_BETWEEN", "_UNKNOWN_WITHIN"},
     # how much is rehearsed

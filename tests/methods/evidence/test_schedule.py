@@ -115,4 +115,5 @@ def is_refused(schedule: dict[str, object]) -> bool:
 def test_limits_are_those_of_constants_that_there_are():
     names = {constant.name for constant in fields(Schedule)}
     assert names >= set(schedule_module._AT_MOST)
+    assert names >= set(schedule_module._AT_LEAST)
     assert names >= schedule_module._NOT_ZERO
