@@ -157,7 +157,7 @@ class Dense:
             if float(update.moved) >= tol:
                 self.likely = later
                 return update
-        self._write_likely()
+        self._end_likely()
 
         def assign(log_likelihood: Tensor, u: Tensor) -> Tensor:
             scores = log_likelihood if sharpness == 1 else log_likelihood * sharpness
@@ -214,13 +214,17 @@ class Dense:
     def sharpened(self, sharpness: Tensor) -> Dense:
         if bool((sharpness == 1).all()):
             return self
-        self._write_likely()
+        self._end_likely()
         return replace(self, log_likelihood=self.log_likelihood * sharpness.view(-1, 1, 1))
 
     def _write_likely(self) -> None:
-        """Put the likely assignments that were updated back among all."""
+        """Put the likely assignments that were updated back among all. They may still be updated."""
         if self.likely is not None:
             self.u.view(-1)[self.likely.places] = self.likely.u
+
+    def _end_likely(self) -> None:
+        """Update all assignments again from now on."""
+        self._write_likely()
         self.likely = None
 
     def terms(self) -> Tensor:
@@ -233,8 +237,7 @@ class Dense:
         s is the sharpness of the iterations (``Schedule.sharpness``), which all of them share; 1
         without annealing.
         """
-        if self.likely is not None:
-            self.u.view(-1)[self.likely.places] = self.likely.u
+        self._write_likely()
         fit = (self.u * self.log_likelihood).sum((1, 2))
         share = self.u / self.counted.clamp_min(torch.finfo(self.u.dtype).tiny)
         entropy = -(self.counted * torch.xlogy(share, share)).sum((1, 2))
