@@ -19,7 +19,7 @@ from safetensors.numpy import save_file
 
 from manyway import FeatureSet, InputError
 from manyway.encoding.datasets.texts import TextSource, open_texts
-from manyway.files.items import Items, clean_labels, read_items
+from manyway.files.items import Items, clean_labels, read_items, read_labels
 
 FORMATS = [
     "csv",
@@ -187,3 +187,46 @@ def test_a_comma_at_the_end_of_all_lines_is_no_column_of_names(tmp_path):
     (tmp_path / "a.csv").write_text("label,a,b,\nx,0,1,\ny,1,2,\n", encoding="utf-8")
     items = read_items(tmp_path / "a.csv")
     assert (items.names, items.columns) == (None, ("a", "b"))
+
+
+NAMED = Items(np.eye(3), None, ("c.jpg", "a.jpg", "b.jpg"))
+NUMBERED = Items(np.eye(3), None, None)
+
+
+@pytest.mark.parametrize(
+    ("table", "examples", "labels"),
+    [
+        ("item,label\na.jpg,ant\nb.jpg,bee\nc.jpg,cow\n", NAMED, ("cow", "ant", "bee")),
+        ("label,file\nant,a.jpg\nbee,b.jpg\ncow,c.jpg\ndog,d.jpg\n", NAMED, ("cow", "ant", "bee")),
+        ("item,label\n2,ant\n1,bee\n0,cow\n", NUMBERED, ("cow", "bee", "ant")),
+        # In the order of the examples: rows that are only counted, and names that the examples do not have.
+        ("id,label\n1,ant\n2,bee\n3,cow\n", NAMED, ("ant", "bee", "cow")),
+        ("id,label\n1,ant\n2,bee\n3,cow\n", NUMBERED, ("ant", "bee", "cow")),
+        ("item,label\nc.jpg,ant\na.jpg,bee\nb.jpg,cow\n", NUMBERED, ("ant", "bee", "cow")),
+    ],
+)
+def test_labels_in_a_table_go_to_the_examples_that_it_names(table, examples, labels, tmp_path):
+    path = tmp_path / "labels.csv"
+    path.write_text(table)
+    assert read_labels(path, examples=examples) == labels
+    assert (
+        read_labels(path, item_column="photo", examples=examples) == labels
+    )  # a column of the examples
+
+
+@pytest.mark.parametrize(
+    ("table", "said"),
+    [
+        ("item,label\na.jpg,ant\nb.jpg,bee\n", "1 lack one, such as 'c.jpg'"),
+        ("item,label\nx.jpg,ant\ny.jpg,bee\nz.jpg,cow\n", "it names 'x.jpg', they are 'c.jpg'"),
+        (
+            "item,label\na.jpg,ant\nb.jpg,bee\nc.jpg,cow\na.jpg,bee\n",
+            "has the example 'a.jpg' twice",
+        ),
+    ],
+)
+def test_a_table_that_does_not_label_each_example_once_is_refused(table, said, tmp_path):
+    path = tmp_path / "labels.csv"
+    path.write_text(table)
+    with pytest.raises(InputError, match=said):
+        read_labels(path, examples=NAMED)

@@ -203,7 +203,12 @@ class Inputs:
         for remark in dict.fromkeys((*examples.notes, *classes, *items.notes)):
             note(remark)
         if self.labels is not None:
-            names = files.read_labels(self.labels, self.columns.label_column)
+            names = files.read_labels(
+                self.labels,
+                self.columns.label_column,
+                item_column=self.columns.item_column,
+                examples=examples,
+            )
             if len(names) != len(examples):
                 given = f"{len(names)} labels for {len(examples)} examples"
                 raise InputError(f"{self.labels} has {given}; give one for each.")

@@ -1,5 +1,6 @@
 """The one reader of feature files: tables and arrays of any format. Never a pickle."""
 
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import date
@@ -15,6 +16,7 @@ from manyway.core import describe_rows
 from manyway.errors import InputError
 from manyway.files.arrays import decoded, plain, read_arrays, read_npy, values_of
 from manyway.files.columns import (
+    find_item,
     lacking_columns,
     named_label,
     quoted,
@@ -29,7 +31,7 @@ from manyway.files.formats.registry import endings_of, is_table
 from manyway.files.opening import read_table
 from manyway.files.options import AUTO, Options
 from manyway.files.origin import TableOrigin
-from manyway.files.tables import missing
+from manyway.files.tables import find_column, missing
 from manyway.files.text import read_lines, shorten, suffix_of
 
 _CHECK_BYTES = 1 << 26  # rows checked together, so that checking a memory-mapped file needs little memory
@@ -212,8 +214,28 @@ def read_contents(path: str | Path, options: Options = AUTO, *, with_labels: boo
     return replace(contents, notes=(*contents.notes, *remarks))
 
 
-def read_labels(path: str | Path, label_column: str | None = None) -> tuple[str, ...]:
-    """Read labels from a .npy array, the label column of a table, or a text file with one label per line."""
+def read_labels(
+    path: str | Path,
+    label_column: str | None = None,
+    *,
+    item_column: str | None = None,
+    examples: Items | None = None,
+) -> tuple[str, ...]:
+    """Read labels from a .npy array, the label column of a table, or a text file with one label per line.
+
+    Parameters
+    ----------
+    path : path-like
+    label_column, item_column : str, optional
+        The columns of a table; by default they are found.
+    examples : Items, optional
+        What the labels belong to. Where a table names items, its labels go to the examples of these names; otherwise
+        labels are in the order of the examples.
+
+    Returns
+    -------
+    tuple of str
+    """
     path = check_input(path)
     suffix = suffix_of(path)
     if suffix == ".npy":
@@ -225,14 +247,44 @@ def read_labels(path: str | Path, label_column: str | None = None) -> tuple[str,
         while lines and not lines[-1][1].strip():
             lines.pop()
         return tuple(map(str, clean_labels(path, [text for _, text in lines], lambda row: f"line {lines[row][0]}")))
+    return _labels_in_table(path, Options(label_column, item_column=item_column), examples)
+
+
+def _labels_in_table(path: Path, options: Options, examples: Items | None) -> tuple[str, ...]:
     # A single column may have no name.
-    options = Options(label_column)
     table = read_table(path, lambda names: len(names) > 1 or named_label(path, names, options) == 0)
     at = named_label(path, table.names, options) if table.named else 0
     if at is None:
-        wanted = label_column or "label"
+        wanted = options.label_column or "label"
         raise InputError(f"{path} has {len(table.names)} columns, none named '{wanted}'; name one with `label_column`.")
-    return tuple(map(str, clean_labels(path, table.values([at])[0], table.place)))
+    cells = table.values([at])[0]
+    rows: Sequence[int] = range(len(cells))
+    if examples is not None and table.named:
+        # The column that the user names may be one of the examples alone.
+        named = options.item_column is not None and find_column(table.names, options.item_column) is not None
+        item = find_item(table, options if named else AUTO, {at}).at
+        names = None if item is None else item_names(path, table.values([item])[0])
+        rows = rows if names is None else _rows_of_examples(path, names, examples)
+    return tuple(map(str, clean_labels(path, [cells[row] for row in rows], lambda row: table.place(rows[row]))))
+
+
+def _rows_of_examples(path: Path, names: Sequence[str], examples: Items) -> Sequence[int]:
+    """The row of a table of labels that names each example; all rows in their order where it does not name them."""
+    wanted = [examples.name(row) for row in range(len(examples))]
+    counted = any([*names] == [*map(str, range(first, first + len(wanted)))] for first in (0, 1))
+    shared = set(wanted).intersection(names)
+    lacking = [name for name in wanted if name not in shared]
+    if [*names] == wanted or (lacking and (counted or (examples.names is None and not shared))):
+        return range(len(names))
+    if lacking:
+        found = f"{len(lacking)} lack one, such as " if shared else f"it names {shorten(names[0])}, they are "
+        hint = "give each its label by its name, or a .txt with one label per line, in the order of the examples"
+        raise InputError(f"{path} does not label all examples ({found}{shorten(lacking[0])}); {hint}.")
+    twice = next((name for name, count in Counter(names).items() if count > 1 and name in shared), None)
+    if twice is not None:
+        raise InputError(f"{path} has the example {shorten(twice)} twice; give each example one row.")
+    row_of = {name: row for row, name in enumerate(names)}
+    return [row_of[name] for name in wanted]
 
 
 def clean_labels(
