@@ -189,6 +189,17 @@ def test_a_comma_at_the_end_of_all_lines_is_no_column_of_names(tmp_path):
     assert (items.names, items.columns) == (None, ("a", "b"))
 
 
+def test_columns_without_a_name_may_be_many_where_they_are_empty(tmp_path):
+    # Excel writes those that were emptied.
+    (tmp_path / "a.csv").write_text("item,width,height,label,,\nq,1.5,2,ant,,\nr,2.5,3,bee,,\n", encoding="utf-8")
+    items = read_items(tmp_path / "a.csv")
+    assert items.columns == ("width", "height")
+    assert items.labels == ("ant", "bee")
+    (tmp_path / "b.csv").write_text("item,width,height,label,,\nq,1.5,2,ant,,\nr,2.5,3,bee,x,y\n", encoding="utf-8")
+    with pytest.raises(InputError, match="two columns without a name"):
+        read_items(tmp_path / "b.csv")
+
+
 NAMED = Items(np.eye(3), None, ("c.jpg", "a.jpg", "b.jpg"))
 NUMBERED = Items(np.eye(3), None, None)
 

@@ -8,7 +8,7 @@ from manyway.files.files import check_input, version_of
 from manyway.files.formats.base import Asked
 from manyway.files.formats.registry import endings_of_tables, is_table, table_format
 from manyway.files.tables import IsHeader, Rows, Table
-from manyway.files.text import first_twice, suffix_of
+from manyway.files.text import first_twice, is_filled, suffix_of
 
 
 def read_table(
@@ -35,11 +35,19 @@ def read_table(
     version = version_of(path)
     table = table_format(path).read(path, Asked(is_header, rows, sheet))
     table.version = version
-    twice = first_twice(table.names)
+    twice = first_twice(_names_that_count(table))
     if twice is not None:
         how = f"named '{twice}'; rename or remove one" if twice else "without a name; one row above the data names all"
         raise InputError(f"{path} has two columns {how}.")
     return table
+
+
+def _names_that_count(table: Table) -> list[str]:
+    """The names of columns, without columns that have neither a name nor a cell: programs write such at the end."""
+    blank = [at for at, name in enumerate(table.names) if not name]
+    cells_of = table.values(blank) if len(blank) > 1 else []
+    empty = {at for at, cells in zip(blank, cells_of, strict=False) if not any(map(is_filled, cells))}
+    return [name for at, name in enumerate(table.names) if at not in empty]
 
 
 def read_rows(path: Path, sheet: str | None = None) -> tuple[Sequence[str], Rows]:
