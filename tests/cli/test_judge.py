@@ -52,6 +52,15 @@ def test_each_rank_and_class_is_counted_with_an_interval(judge):
     assert ranks == ["rank", "class", "genus", "family", "order", "taxonomic"]
 
 
+def test_accents_count_whichever_codes_they_are_written_with(judge):
+    Path("before.csv").write_text("item,label\na,z\u00e8bre\nb,lion\n", encoding="utf-8")
+    Path("after.csv").write_text("item,label\na,z\u00e8bre\nb,z\u00e8bre\n", encoding="utf-8")
+    Path("verified.csv").write_text("item,label\na,Ze\u0300bre\nb,ze\u0300bre\n", encoding="utf-8")  # as a Mac does
+    _, out, err = judge("before.csv", "after.csv", "--labels", "verified.csv")
+    assert "2 verified items: 1 corrected, 0 made worse, 1 unchanged (0 of them" in out
+    assert "neither file has" not in err
+
+
 def test_one_verified_item_is_one(judge):
     Path("verified.csv").write_text("item,label\n38.jpg,fox\n")
     Path("after.csv").write_text("item,label,probability\n0.jpg,fox,0.9\n")

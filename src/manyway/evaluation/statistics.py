@@ -5,6 +5,7 @@ Paired differences, how many tasks a width needs, and whether a change of labels
 scipy is imported where it is used, so that commands which need no interval start quickly.
 """
 
+import unicodedata
 from collections.abc import Callable, Mapping, Sequence
 from math import ceil, sqrt
 from statistics import NormalDist
@@ -186,8 +187,14 @@ class Change(NamedTuple):
 
 
 def compared_as(label: str) -> str:
-    """A label without what does not count where it is compared with another: case, and blanks around it."""
-    return label.strip().casefold()
+    """A label without what does not count where it is compared with another.
+
+    That is case, blanks around it, and the codes of accents: a Mac has others in the names of files.
+
+    >>> compared_as("Ze\\u0300bre ") == compared_as("z\\u00e8bre")
+    True
+    """
+    return unicodedata.normalize("NFC", label.strip().casefold())
 
 
 def label_changes(
