@@ -6,12 +6,14 @@ The error is one sentence that says what, where, and what to do.
 import difflib
 import json
 import re
+import unicodedata
 from collections.abc import Callable, Iterable, Mapping
 from importlib import import_module
 from pathlib import Path
 from typing import Any, TypeVar
 
 T = TypeVar("T")
+_MOST_NAMES = 40  # in a sentence; a classifier has thousands
 # a parameter in a sentence, and its value where it has one
 NAMED = re.compile(r"`([a-z]\w*)(?:=([^`]*))?`")
 
@@ -46,16 +48,24 @@ class ConvergenceWarning(UserWarning):
 
 
 def nearest(name: str, known: Iterable[str]) -> str:
-    """A hint for an unknown name: the nearest known name, or all of them.
+    """A hint for an unknown name: the nearest known name, or all of them if they are not too many.
 
-    >>> nearest("padle", ["paddle", "tim"])
-    "did you mean 'paddle'?"
+    >>> nearest("padle", ["paddle", "tim"]), nearest("TIM", ["paddle", "tim"])
+    ("did you mean 'paddle'?", "did you mean 'tim'?")
     """
     names = list(dict.fromkeys(known))
-    close = difflib.get_close_matches(name, names, n=1)
-    if close:
-        return f"did you mean '{close[0]}'?"
-    return f"choose one of: {', '.join(names)}."
+    alike = (each for each in names if _shown(each).casefold() == _shown(name).casefold())
+    close = next(alike, None) or next(iter(difflib.get_close_matches(name, names, n=1)), None)
+    if close is None:
+        return f"choose one of: {few(names, _MOST_NAMES)}."
+    if _shown(close) == _shown(name):  # from a Mac, perhaps
+        return f"the one meant looks the same, with other codes: {close!a}, not {name!a}."
+    return f"did you mean '{close}'?"
+
+
+def _shown(name: str) -> str:
+    """What can be seen of a name, whichever codes its accents are written with."""
+    return unicodedata.normalize("NFC", name)
 
 
 def few(names: Iterable[Any], most: int = 6) -> str:

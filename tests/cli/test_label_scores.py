@@ -115,6 +115,8 @@ def test_the_class_prior_adds_classes_and_is_taken_out(label):
         (["scores.csv", "--at-least", "0.9"], "There is no taxonomy to take answers of a higher level from"),
         (["scores.csv", "--labels", "stranger.csv"], "the item 'z', which the scores lack"),
         (["scores.csv", "--labels", "cow.csv"], "the class 'cow', which the scores lack"),
+        (["scores.csv", "--labels", "large.csv"], "the class 'FOX', which the scores lack; did you mean 'fox'?"),
+        (["mac.csv", "--labels", "fee.csv"], r"looks the same, with other codes: 'fe\u0301e', not 'f\xe9e'."),
         (["scores.csv", "scores.csv"], "scores.csv has no column of labels"),
         (["scores.csv", "a.csv", "b.csv"], "ITEMS is for features"),
         (["scores.csv", "--class-names", "cow.csv"], "--class-names is for features"),
@@ -130,10 +132,13 @@ def test_what_cannot_be_used_is_one_sentence(words, message, label):
     for name, text in {
         "stranger.csv": "item,label\nz,fox\n",
         "cow.csv": "item,label\na,cow\n",
+        "large.csv": "item,label\na,FOX\n",
+        "mac.csv": SCORES.replace("fox", "fe\u0301e"),
+        "fee.csv": "item,label\na,f\u00e9e\n",
         "negative.csv": SCORES.replace("b,0.6", "b,-0.6"),
         "short.csv": "class\nfox\nwolf\n",
     }.items():
-        Path(name).write_text(text)
+        Path(name).write_text(text, encoding="utf-8")
     code, _, err = label(*words)
     assert code == 2
     assert message in err
