@@ -28,6 +28,7 @@ import torch
 from hostile.files import (
     COLUMNS,
     QUERY,
+    SHOTS,
     TRUTH,
     X,
     Y,
@@ -151,6 +152,20 @@ def zip_bomb(name):
             archive.writestr(name, bytes(SMALL + 1))
 
     return create
+
+
+def merged_labels(path):
+    """Each label stands in one cell beside all its rows."""
+    import openpyxl
+
+    book = openpyxl.Workbook()
+    rows = sheet(X, label=[str(name) if at % SHOTS == 0 else None for at, name in enumerate(Y)])
+    for row in rows:
+        book.active.append(row)
+    at = rows[0].index("label") + 1
+    for first in range(2, 2 + len(Y), SHOTS):
+        book.active.merge_cells(start_row=first, end_row=first + SHOTS - 1, start_column=at, end_column=at)
+    book.save(path)
 
 
 def hidden_sheet(path):
@@ -392,6 +407,8 @@ LABELLED = {
         p=("p.xlsx", {"a": sheet(QUERY, total=["total", *["=1+1"] * 19])})),
     "excel with a hidden first sheet": case(
         "the sheet 'items' of p.xlsx is read", p=("p.xlsx", hidden_sheet)),
+    "excel with merged labels": case(
+        "cells of c.xlsx that are merged over several rows count for each of these rows", c=("c.xlsx", merged_labels)),
     "excel with dates": case(
         c=("c.xlsx", {"a": sheet(X, label=Y, day=[date(2024, 5, 1)] * 18)}),
         p=("p.xlsx", {"a": sheet(QUERY, day=[date(2024, 5, 1)] * 20)})),

@@ -3,7 +3,7 @@
 import itertools
 import re
 import zipfile
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from datetime import date, datetime, time
 from pathlib import Path
 from typing import Any, ClassVar
@@ -16,6 +16,7 @@ from manyway.files.tables import LABEL_NAMES, SAMPLE, TEXT_NAMES, Table, as_text
 from manyway.files.text import listed
 
 _NOT_COMPUTED = re.compile(rb"</f>\s*(<v ?/>|<v></v>)?\s*</c>")  # a formula without its value
+_MERGED = re.compile(rb'<(?:\w+:)?mergeCell [^>]*ref="([A-Z]+)(\d+):[A-Z]+(\d+)"')  # one cell over several rows
 _OLD = b"\xd0\xcf\x11\xe0"
 _MOST_ROWS, _MOST_LETTERS, _EXACT = 2**20, 2**15 - 1, 10**15  # the limits of Excel
 _NOT_IN_EXCEL = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\ud800-\udfff\ufffe\uffff]")
@@ -82,6 +83,7 @@ def _open(path: Path, sheet: str | None, count: int | None) -> Table:
                 raise ValueError("it unpacks to far more than its size")
             pages = [name for name in archive.namelist() if name.startswith("xl/worksheets/")]
             formulas = any(_NOT_COMPUTED.search(archive.read(name)) for name in pages)
+            merged = {name: _MERGED.findall(archive.read(name)) for name in pages}
         book = openpyxl.load_workbook(path, read_only=True, data_only=True)
         names = [page.title for page in book.worksheets]
         shown = [page.title for page in book.worksheets if page.sheet_state == "visible"] or names
@@ -92,6 +94,7 @@ def _open(path: Path, sheet: str | None, count: int | None) -> Table:
         book[chosen].reset_dimensions()  # what the file says about its size may be wrong
         every = [(number, [*map(_as_shown, row)]) for number, row in enumerate(book[chosen].iter_rows(), 1)]
         rows = [(number, cells) for number, cells in every if any(map(text.is_filled, cells))]
+        is_merged = _fill_merged(rows, merged.get(book[chosen]._worksheet_path.lstrip("/"), ()))
         book.close()
     width = max((len(cells) for _, cells in rows), default=0)
     # A single cell above a table is its title.
@@ -108,7 +111,25 @@ def _open(path: Path, sheet: str | None, count: int | None) -> Table:
     notes = [read] if others else []
     if formulas:
         notes.append(f"{path.name} has formulas that were never computed: their cells are empty; save it in Excel once")
+    if is_merged:
+        notes.append(f"cells of {path.name} that are merged over several rows count for each of these rows")
     return Table(path, titles, columns, numbers=[number for number, _ in rows], notes=notes, sheet=chosen)
+
+
+def _fill_merged(rows: Sequence[tuple[int, list[Any]]], merged: Iterable[tuple[bytes, bytes, bytes]]) -> bool:
+    """Give each row the cells that are merged over it: a file has them in the first. Return whether there was any."""
+    from openpyxl.utils import column_index_from_string
+
+    filled = False
+    for letters, first, last in merged:
+        at = column_index_from_string(letters.decode()) - 1
+        over = [cells for number, cells in rows if int(first) <= number <= int(last)]
+        value = over[0][at] if over and at < len(over[0]) else None
+        for cells in over[1:] if value is not None else ():
+            cells += [None] * (at + 1 - len(cells))
+            cells[at] = value
+            filled = True
+    return filled
 
 
 def _is_table(page: Any) -> bool:
