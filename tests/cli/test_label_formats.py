@@ -119,6 +119,7 @@ def test_speciesnet_json_gets_classes_and_prediction(label):
     Path("p.json").write_text(json.dumps({"predictions": entries}))
     code, _, err = label("p.json", "-o", "out.json")
     assert code == 0, err
+    assert "note: 1 item got no answer, such as 'cam/bad.jpg': no classifications (CLASSIFIER)" in err
     ours = ("classes", "scores", "prediction", "prediction_score", "prediction_source")
     before, after = as_written("p.json"), as_written("out.json")
     assert json.dumps(without(after, *ours)) == json.dumps(without(before, *ours))

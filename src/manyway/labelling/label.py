@@ -13,8 +13,8 @@ import torch
 from torch import Tensor
 
 from manyway.core import Answered, ExampleDoubts, Joined, Solution, Tally, Tasks, number_unknown
-from manyway.errors import InputError, nearest
-from manyway.files import FILE, SOURCE, Items, Output, Scores, TableOrigin, check_output
+from manyway.errors import InputError, counted, nearest
+from manyway.files import FILE, SOURCE, Items, Output, Scores, TableOrigin, check_output, shorten
 from manyway.labelling.batch import UNKNOWN, Batch, Named
 from manyway.labelling.outputs import TABLE, Found, write_format
 from manyway.labelling.rows_back import write_back
@@ -331,7 +331,8 @@ def write_labels(
         skipped = len(batch.items.skipped)
     else:
         notes = write_format(form, target.settle(), Found(batch, solution, list(rows), min_confidence), inputs)
-        skipped = 0
+        notes = [*notes, *_without_answer(batch.items)]
+        skipped = 0  # no table says why
     if target.is_elsewhere:
         notes.append(f"{target.wanted.name} was made or changed by somebody else meanwhile, and is kept")
     return replace(
@@ -342,6 +343,12 @@ def write_labels(
         levels=Counter(answer.level for answer in at_levels or ()),
         notes=tuple(notes),
     )
+
+
+def _without_answer(items: Named) -> list[str]:
+    """What is said of items that were skipped, where no table lists them."""
+    said = f"{counted(len(items.skipped), 'item')} got no answer, such as "
+    return [f"{said}{shorten(name)}: {reason}" for name, reason in items.skipped[:1]]
 
 
 class _Best(NamedTuple):
