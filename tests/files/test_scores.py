@@ -288,7 +288,12 @@ BAD = {
     "an empty cell": ("s.csv", WIDE.replace("0.6", ""), "'dog' of .* is empty in line 3; write a number there, or"),
     "too many cells": ("s.csv", LONG + "c,fox,0.5,1\n", "another number of cells"),
     "one class": ("s.csv", "item,class,score\na,fox,0.9\n", "one class only"),
-    "no rows": ("s.csv", "item,class,score\n", "no score of any class"),
+    "no rows": ("s.csv", "item,class,score\n", "no score of any class; run a classifier first"),
+    "failures only": (
+        "s.json",
+        json.dumps({"predictions": [{"filepath": "a.jpg", "failures": ["CLASSIFIER"]}]}),
+        "no score of any class .'a.jpg': no classifications .CLASSIFIER..; run a classifier first",
+    ),
     "two columns": ("s.csv", "item,fox,fox\na,1,0\n", "two columns named 'fox'"),
     "no names of classes": ("s.csv", "0.25,0.75\n0.5,0.5\n", "names the class of each column"),
     "another json": ("s.json", "[1, 2]", "SpeciesNet has a list 'predictions', MegaDetector has a list 'images'"),

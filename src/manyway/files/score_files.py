@@ -63,7 +63,9 @@ def read_scores(path: str | Path, options: Options = AUTO) -> Scores:
     several = path.is_dir() and suffix_of(path) != ".parquet"  # Spark writes a folder of that name
     scores = _read_folder(path, options) if several else _read_file(path, options)
     if not len(scores):
-        raise InputError(f"{path} has no score of any class.")
+        name, reason = scores.skipped[0] if scores.skipped else ("", "")
+        why = f" ({shorten(name)}: {reason})" if name else ""
+        raise InputError(f"{path} has no score of any class{why}; run a classifier first, or name another file.")
     if len(scores.classes) < 2:
         raise InputError(f"{path} has scores of one class only ({listed(scores.classes)}); give the other classes too.")
     return replace(scores, notes=(*scores.notes, *remarks_on_classes(path, scores.classes)))
