@@ -465,6 +465,13 @@ def test_items_in_the_folder_of_the_examples_are_refused(run_in_folder, folder, 
     assert "The items known/pile lie in the folder of examples known; move them out" in err
 
 
+def test_examples_in_the_folder_of_the_items_are_refused(run_in_folder, folder, encoded):
+    (folder / "known").rename(folder / "pile" / "known")
+    code, _, err = run_in_folder("label", "pile/known", "pile")
+    assert code == 2
+    assert "The examples pile/known lie in the folder of items pile and would be labelled with them" in err
+
+
 KNOWN = "label,a,b\nant,0,0\nant,0.1,0\nbee,5,5\nbee,5.1,\ncat,NA,9\n"
 
 

@@ -284,15 +284,26 @@ class Inputs:
         self._check_columns(examples.header, items.header)
         return examples, items, named
 
-    def _encode(self, encoder: str, device: torch.device) -> Read:
-        speak = partial(say, stderr=True)
+    def _check_folders(self) -> None:
+        """Refuse examples and items of which one lies in the folder of the other."""
         known, pile = (
             None if path is None else path.resolve() for path in (self.support, self.query)
         )
-        if known is not None and pile is not None and known in pile.parents:
+        if known is None or pile is None:
+            return
+        if known in pile.parents:
             raise InputError(
                 f"The items {self.query} lie in the folder of examples {self.support}; move them out."
             )
+        if pile in known.parents:
+            raise InputError(
+                f"The examples {self.support} lie in the folder of items {self.query} and would be "
+                "labelled with them; move them out."
+            )
+
+    def _encode(self, encoder: str, device: torch.device) -> Read:
+        speak = partial(say, stderr=True)
+        self._check_folders()
         opened = encoding.open_encoder(encoder, device=device, say=speak)
         remark = encoding.remark_on_engine(opened)
         if remark is not None:
