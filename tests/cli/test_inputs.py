@@ -338,6 +338,7 @@ def test_nothing_but_damage_stops_and_so_does_a_class_without_a_picture(run_in_f
         path.write_bytes(b"rubbish")
     code, _, err = run_in_folder("label", "known", "pile", "--skip-bad")
     assert (code, "4 of 4 files in pile cannot be used" in err) == (2, True)
+    assert ("--skip-bad" in err, err.endswith("; name a folder of pictures.\n")) == (False, True)
     for path in (folder / "known" / "red").iterdir():
         path.write_bytes(path.read_bytes()[:40])
     code, _, err = run_in_folder("label", "known", "known", "--skip-bad")

@@ -406,7 +406,8 @@ def check_pictures(source: ImageSource, *, skip_bad: bool = False) -> None:
     bad = [name for name, what in found.items() if what]
     if len(bad) == len(source) or (not skip_bad and len(bad) > max(1, _BAD_SHARE * len(source))):
         count = f"{len(bad)} of {len(source)} files in {source.title} cannot be used"
-        raise InputError(f"{count}, such as {bad[0]}: {found[bad[0]]}; {_MEND}.")
+        hint = "name a folder of pictures" if len(bad) == len(source) else _MEND
+        raise InputError(f"{count}, such as {bad[0]}: {found[bad[0]]}; {hint}.")
 
 
 def decode_rows(
