@@ -209,6 +209,19 @@ def test_examples_and_items_decide_together_how_numbers_are_written(tmp_path, fi
     assert [examples.features[:, 0].tolist(), items.features[:, 0].tolist()] == [pytest.approx(one) for one in numbers]
 
 
+@pytest.mark.parametrize(("ours", "theirs"), [(".", ","), (",", ".")])
+def test_tables_that_show_their_decimal_signs_keep_them(tmp_path, ours, theirs):
+    # 0.123 is no thousand, so that 1.234 beside it is none, whatever the other table has
+    known, new = tmp_path / "examples.tsv", tmp_path / "items.tsv"
+    known.write_text("label\twidth\theight\nx\t1.234\t0.125\ny\t5.678\t0.375\n".replace(".", ours))
+    new.write_text("width\theight\n1.234\t0.625\n5.678\t0.875\n".replace(".", theirs))
+    options = Options(beside=open_beside(new))
+    examples = read_items(known, options)
+    items = read_items(new, options, like=examples)
+    assert examples.features.tolist() == [pytest.approx([1.234, 0.125]), pytest.approx([5.678, 0.375])]
+    assert items.features.tolist() == [pytest.approx([1.234, 0.625]), pytest.approx([5.678, 0.875])]
+
+
 @pytest.mark.parametrize("step", [1, 0])  # 0: plants repeat, and stay; else the column comes back, as it is written
 def test_items_are_read_once_to_judge_columns_and_to_have_them(tmp_path, monkeypatch, step):
     import pyarrow.csv

@@ -89,6 +89,7 @@ class Table:
     notes: list[str] = field(default_factory=list)
     named: bool = True
     decimal: str = "."
+    shows_sign: bool = False  # whether this table alone shows the decimal sign
     gaps: bool = False
     lowest: float = -_LARGEST
     delimiter: str = ""
@@ -180,6 +181,7 @@ class Table:
     def _sign(self, wanted: Sequence[int]) -> str:
         """The decimal sign of texts that are numbers: what the table shows, else the one beside."""
         shown = self._shown(cell for at in wanted for cell in self.sample(at))
+        self.shows_sign = bool(shown)
         shown = shown or (self.beside or self)._shown(cell for at in wanted for cell in self._theirs(at))
         if shown == "," and self.decimal == ".":
             self.decimal = ","
@@ -213,7 +215,7 @@ class Table:
         theirs = [cell for cell in self._theirs(at) if not missing(cell)]
         texts = {row: cell for row, cell in enumerate(cells) if isinstance(cell, str) and not missing(cell)}
         mine = [*texts.values()]
-        if all(text.is_number(cell, self.decimal) for cell in mine + theirs):
+        if all(text.is_number(cell, self.decimal) for cell in (mine if self.shows_sign else mine + theirs)):
             return cells
         found = text.numbers_of_people(mine + theirs, sign) or text.numbers_of_people(mine, sign) or ()
         numbers = dict(zip(texts, found, strict=False))

@@ -85,7 +85,8 @@ class TextTable(Table):
 
     def _stacked(self, wanted: Sequence[int]) -> np.ndarray[Any, Any]:
         self._sign(wanted)
-        usual = all(text.is_number(cell, self.decimal) for at in wanted for cell in self._theirs(at))
+        theirs = () if self.shows_sign else (cell for at in wanted for cell in self._theirs(at))
+        usual = all(text.is_number(cell, self.decimal) for cell in theirs)
         table = self._by_arrow(wanted, "float64", self.decimal) if usual else None
         if table is not None:
             return stack(table)
