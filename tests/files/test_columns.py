@@ -261,6 +261,20 @@ def test_the_other_columns_are_carried_and_features_are_those_of_the_examples(tm
         read_columns(path, Options(like=("height", "depth")), with_labels=False)
 
 
+def test_labels_that_are_one_number_are_named():
+    said = remarks_on_classes(Path("a.csv"), ["1", "1.0", "01", "2"])
+    assert said == (
+        "the labels '01' and '1' of a.csv are one number and two classes",
+        "the labels '01' and '1.0' of a.csv are one number and two classes",
+    )
+
+
+def test_numbers_are_shown_as_they_are_written(tmp_path):
+    path = tmp_path / "a.csv"
+    path.write_text("label,latitude,width\n" + "".join(f"{n % 3},51.{2 + n},0.{n * 7 % 9}1\n" for n in range(6)))
+    assert "may hold coordinates (51.2, 51.3, 51.4, …)" in " ".join(read_columns(path, Options()).notes)
+
+
 def test_remarks_on_classes_are_few():
     remarks = remarks_on_classes(Path("a.csv"), [name for k in range(8) for name in (f"Cat {k}", f"cat {k}")])
     assert remarks[-1] == "and 3 more of this kind"

@@ -70,16 +70,20 @@ def remarks_on_classes(path: Path, names: Iterable[str]) -> tuple[str, ...]:
     >>> remarks_on_classes(Path("a.csv"), ["cat", "Cat", "dog"])
     ("the labels 'Cat' and 'cat' of a.csv differ only in case, blanks or Unicode form; they are two classes",)
     """
-    remarks, seen = [], dict[str, str]()
+    remarks, seen, numbers = [], dict[str, str](), dict[float, str]()
     for name in sorted(set(names)):
         visible = "".join(c for c in name if unicodedata.category(c) != "Cf")
         plain = " ".join(unicodedata.normalize("NFKC", visible).casefold().split())
         other = seen.setdefault(plain, name)
         alike = seen.setdefault(plain.translate(_ALIKE), other)
+        equal = numbers.setdefault(float(plain), name) if is_number(plain) else name
         if alike != name:
             same, near = "differ only in case, blanks or Unicode form", "look alike, in letters of two scripts"
             how = same if other != name else near
             remarks.append(f"the labels {quoted(alike)} and {quoted(name)} of {path.name} {how}; they are two classes")
+        elif equal != name:
+            both = f"{quoted(equal)} and {quoted(name)}"
+            remarks.append(f"the labels {both} of {path.name} are one number and two classes")
         if not name.isprintable():
             remarks.append(f"the label {quoted(name)} of {path.name} has invisible characters; they belong to it")
         if plain in _PERHAPS_MISSING:
@@ -691,7 +695,8 @@ def odd_features(
                 reason = "has numbers of days or years"
             elif places[at] or at in far:
                 reason = "may hold coordinates" if places[at] else "has numbers that hardly differ, far from 0"
-        start = ", ".join(f"{value:.15g}" for value in values[:3])
+        written = (float(str(features.dtype.type(value))) for value in values[:3])  # 51.2, not 51.2000007629395
+        start = ", ".join(f"{value:.15g}" for value in written)
         notes += [f"column '{names[at]}' of {where} {reason} ({start}, …); {hint}"] if reason else []
     return left_out if len(left_out) < len(names) else [], notes
 
