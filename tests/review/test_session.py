@@ -245,6 +245,7 @@ def test_actions_of_several_threads_are_all_kept(session):
         ((1,), ("x" * 201,), "1 to 200 printable"),
         ((1,), ("oak\u202eelm",), "none of them invisible"),
         ((1,), ("o\u200bak",), "none of them invisible"),
+        ((1,), (" Unknown",), "'unknown' stands for items of no class"),
     ],
 )
 def test_an_action_without_sense_changes_nothing(session, rows, labels, message):

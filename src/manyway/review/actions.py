@@ -19,6 +19,7 @@ from textwrap import shorten
 from typing import Any, ClassVar, NamedTuple, get_type_hints
 
 from manyway.errors import InputError
+from manyway.labelling.batch import UNKNOWN
 from manyway.review.state import ALL, NO_CLASS, OPEN, REST, TOLERANCES, Done, Said, State
 
 _LONGEST_KEY = 100
@@ -487,6 +488,9 @@ def _class_name(name: str, state: State) -> str:
     if not tidy or len(tidy) > _LONGEST_NAME or any(map(_is_hidden, tidy)):
         allowed = f"1 to {_LONGEST_NAME} printable characters"
         raise InputError(f"A new class needs a name of {allowed}, none of them invisible.")
+    if tidy.casefold() == UNKNOWN:
+        hint = "mark them as unknown (x), or give the class another name"
+        raise InputError(f"The word '{UNKNOWN}' stands for items of no class; {hint}.")
     return tidy
 
 
