@@ -86,6 +86,18 @@ def test_labels_and_examples_of_a_saved_review_are_exported(run_in_folder, tmp_p
     assert "39 of 40 pictures are in sorted." in out
     assert not (tmp_path / "sorted" / "fir" / "photo-1.png").is_symlink()
     assert (tmp_path / "more" / "fir" / "photo-1.png").is_symlink()
+    code, _, err = run_in_folder("review", "trees", "--sort-into", "sorted")
+    assert (code, "sorted exists already" in err) == (2, True)
+
+
+def test_pictures_are_not_sorted_into_those_of_the_review_and_not_into_an_empty_folder(run_in_folder, tmp_path):
+    saved(tmp_path / "trees", with_pictures(tmp_path / "pictures"))
+    code, _, err = run_in_folder("review", "trees", "--sort-into", "pictures/sorted")
+    assert (code, "lies in the input folder" in err) == (2, True)
+    (tmp_path / "pictures").rename(tmp_path / "moved")
+    code, _, err = run_in_folder("review", "trees", "--sort-into", "sorted")
+    assert (code, "None of the pictures is in" in err) == (2, True)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["moved", "trees"]
 
 
 def test_the_demonstration_draws_its_pictures():

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cache, partial
-from os.path import abspath
+from os.path import abspath, lexists
 from pathlib import Path
 from threading import Lock
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
@@ -223,8 +223,13 @@ def _export(folder: Path, exports: ExportOptions) -> None:
     session = _open(folder, read_only=True)
     find = picture_access(session.data).find
     try:
+        inputs = (*reviews.inputs_of(session), folder)
         for path in exports.replaced:
-            files.check_output(path, (*reviews.inputs_of(session), folder))
+            files.check_output(path, inputs)
+        if exports.sort_into is not None and not lexists(exports.sort_into):
+            # pictures among those that were read would be read next time
+            folders = map(Path, (session.data.origins or {}).values())
+            files.check_output(exports.sort_into, (*inputs, *folders))
         if exports.export is not None:
             write = reviews.export_scores if exports.into_scores else reviews.export_labels
             count = write(session, exports.export)

@@ -399,6 +399,9 @@ def export_folders(session: Session, path: AnyPath, find: Find, *, copy: bool = 
     names = session.data.names
     pictures = [_Picture(label, names[row], "items", row) for row, label in enumerate(labels)]
     there = [picture for picture in pictures if find("items", picture.row) is not None]
+    if not there:
+        folder = (session.data.origins or {}).get("items", "their folder")
+        raise InputError(f"None of the pictures is in {folder}; bring them back to sort them.")
     _write_folders(Path(path), there, find, copy=copy)
     return len(there)
 
