@@ -182,6 +182,17 @@ def test_every_byte_beside_a_confidence_comes_back(label):
     assert Path("out.json").read_bytes().startswith(codecs.BOM_UTF8 + b"{")
 
 
+@pytest.mark.parametrize("encoding", ["utf-16", "utf-16-be", "utf-32", "cp1252"])
+def test_the_encoding_of_a_file_comes_back(encoding, label):
+    text = (EXAMPLES / "birdnet.csv").read_text().replace("Song Thrush", "Grauschnäpper").replace("\n", "\r\n")
+    Path("b.csv").write_bytes(text.encode(encoding))
+    assert label("b.csv", "--format", "input", "-o", "out.csv")[0] == 0
+    after = Path("out.csv").read_bytes()
+    confidence = re.compile(r",[01]\.\d+(?=,[^,]*$)", re.MULTILINE)
+    assert confidence.sub("", after.decode(encoding)) == confidence.sub("", text)
+    assert after[:2] == text.encode(encoding)[:2]
+
+
 def test_a_table_of_birdnet_keeps_its_rows_whatever_the_answers_are(tmp_path):
     (origin,) = read_scores(RAVEN).origins
     ranked = [[("European Robin", 0.7), ("Song Thrush", 0.2)]]

@@ -20,6 +20,8 @@ _DELIMITERS = (",", ";", "\t", "|")
 _RARE_DELIMITERS = (" ", ":", "^", "~", "#", "!", "&", "\x01", "\x1f")  # believed only between numbers
 _BOMS = {b"\xef\xbb\xbf": "UTF-8", b"\xff\xfe\0\0": "UTF-32", b"\0\0\xfe\xff": "UTF-32"}
 _BOMS |= {b"\xff\xfe": "UTF-16", b"\xfe\xff": "UTF-16"}
+_CODECS = {b"\xff\xfe\0\0": "utf-32-le", b"\0\0\xfe\xff": "utf-32-be"}
+_CODECS |= {b"\xff\xfe": "utf-16-le", b"\xfe\xff": "utf-16-be"}
 _MAGIC = {b"PK\x03\x04": "a zip archive or an Excel file", b"PAR1": "a parquet file", b"\x93NUMPY": "a .npy file"}
 _MAGIC |= {b"\xd0\xcf\x11\xe0": "an Excel file", b"\x89PNG": "a picture", b"%PDF": "a PDF file"}
 _MAGIC |= dict.fromkeys((b"<!DOCTYPE", b"<!doctype", b"<html"), "a web page")
@@ -40,6 +42,8 @@ class TextFile(NamedTuple):
     path: Path
     data: bytes | None  # its content where it was unpacked or had another encoding; None: the file itself is UTF-8
     notes: tuple[str, ...] = ()
+    codec: str = "utf-8"  # how the file itself is written,
+    mark: bytes = b""  # with what in front
 
     def binary(self) -> IO[bytes]:
         """The bytes."""
@@ -80,13 +84,14 @@ def read_text(path: Path) -> TextFile:
     kind = next((name for magic, name in _MAGIC.items() if start.startswith(magic)), None)
     if kind is not None:
         raise InputError(f"{path} is {kind} inside, not text; give it its proper ending, or save it as CSV.")
-    encoding = next((name for mark, name in _BOMS.items() if start.startswith(mark)), None)
+    mark = next((mark for mark in _BOMS if start.startswith(mark)), b"")
+    encoding = _BOMS.get(mark)
     if encoding is None and b"\0" in start:  # every second byte of UTF-16 is 0 where letters are Latin
         low, high = start[::2].count(0), start[1::2].count(0)
         if 4 * max(low, high) < len(start) or 20 * min(low, high) > len(start):
             raise InputError(f"{path} is not a readable text file (it has NUL bytes); save it as UTF-8.")
         encoding = "UTF-16-LE" if high > low else "UTF-16-BE"
-    source = TextFile(path, data)
+    source = TextFile(path, data, mark=mark)
     where = _not_utf8(source) if encoding in (None, "UTF-8") else ""
     if encoding in (None, "UTF-8") and not where:
         return source
@@ -101,7 +106,8 @@ def read_text(path: Path) -> TextFile:
         name = "UTF-8" if where else encoding
         raise InputError(f"{path} is not readable as {name} text{where}; save it as UTF-8.") from error
     name = re.sub("-[BL]E$", "", encoding)
-    return TextFile(path, text.encode(), (f"{path.name} is read as {name} text",))
+    notes = (f"{path.name} is read as {name} text",)
+    return TextFile(path, text.encode(), notes, _CODECS.get(mark, encoding), mark)
 
 
 def _unpack(path: Path, packed: str) -> bytes:
@@ -236,9 +242,12 @@ def whole_text(path: Path) -> str:
 
 
 def write_like(source: Path, target: Path, text: str) -> None:
-    """Write the changed text of a file: with a byte-order mark where the file has one, and its line breaks."""
-    marked = source.read_bytes().startswith(codecs.BOM_UTF8)
-    target.write_text(text, encoding="utf-8-sig" if marked else "utf-8", newline="")
+    """Write the changed text of a file: in its encoding, with the byte-order mark that it has, and its line breaks."""
+    like = read_text(source)
+    try:
+        target.write_bytes(like.mark + text.encode(like.codec))
+    except UnicodeEncodeError:  # a name that Windows-1252 has no letters for
+        target.write_text(text, encoding="utf-8", newline="")
 
 
 def _parse_json(text: str, place: str) -> Any:
