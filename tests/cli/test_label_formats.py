@@ -182,6 +182,15 @@ def test_every_byte_beside_a_confidence_comes_back(label):
     assert Path("out.json").read_bytes().startswith(codecs.BOM_UTF8 + b"{")
 
 
+@pytest.mark.parametrize("odd", ["\u2028", "\x85", "\x0c"])
+def test_characters_that_only_python_takes_for_line_breaks_are_none(odd, label):
+    text = (EXAMPLES / "birdnet.csv").read_text(encoding="utf-8").replace(".wav", f"{odd}.wav")
+    Path("b.csv").write_bytes(text.encode())
+    assert label("b.csv", "--format", "input", "-o", "out.csv")[0] == 0
+    before, after = (each.split("\n") for each in (text, Path("out.csv").read_bytes().decode()))
+    assert [line.split(",")[:4] for line in after] == [line.split(",")[:4] for line in before]
+
+
 @pytest.mark.parametrize("encoding", ["utf-16", "utf-16-be", "utf-32", "cp1252"])
 def test_the_encoding_of_a_file_comes_back(encoding, label):
     text = (EXAMPLES / "birdnet.csv").read_text().replace("Song Thrush", "Grauschnäpper").replace("\n", "\r\n")

@@ -38,7 +38,7 @@ def with_scores(origin: Origin, answers: Answers) -> str:
     source = read_text(origin.path)
     dialect = sniff(source)
     with source.open() as file:
-        lines = file.read().splitlines(keepends=True)
+        lines = [*file]
     (header_line, _), *records = read_records(source, dialect)
     starts = [line - 1 for line, _ in records]
     places = origin.places

@@ -98,7 +98,7 @@ class Qiime(ScoreFormat):
         source = read_text(origin.path)
         dialect = sniff(source)
         with source.open() as file:
-            lines = file.read().splitlines(keepends=True)
+            lines = [*file]
         (header, _), *records = read_records(source, dialect)
         best = iter(answers.ranked(1))
         out = lines[:header]
