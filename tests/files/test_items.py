@@ -225,6 +225,16 @@ def test_labels_in_a_table_go_to_the_examples_that_it_names(table, examples, lab
     )  # a column of the examples
 
 
+def test_names_that_cannot_be_found_among_the_examples_are_said(tmp_path):
+    path = tmp_path / "labels.csv"
+    path.write_text("file,label\nc.jpg,ant\na.jpg,bee\nb.jpg,cow\n")
+    said = []
+    read_labels(path, examples=NUMBERED, say=said.append)
+    assert said == ["the examples have no names: labels of labels.csv go to them in its order, not by 'file'"]
+    read_labels(path, examples=NAMED, say=said.append)
+    assert len(said) == 1
+
+
 @pytest.mark.parametrize(
     ("table", "said"),
     [

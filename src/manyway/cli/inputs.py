@@ -208,6 +208,7 @@ class Inputs:
                 self.columns.label_column,
                 item_column=self.columns.item_column,
                 examples=examples,
+                say=note,
             )
             if len(names) != len(examples):
                 given = f"{len(names)} labels for {len(examples)} examples"

@@ -220,6 +220,7 @@ def read_labels(
     *,
     item_column: str | None = None,
     examples: Items | None = None,
+    say: Callable[[str], None] = lambda remark: None,
 ) -> tuple[str, ...]:
     """Read labels from a .npy array, the label column of a table, or a text file with one label per line.
 
@@ -231,6 +232,8 @@ def read_labels(
     examples : Items, optional
         What the labels belong to. Where a table names items, its labels go to the examples of these names; otherwise
         labels are in the order of the examples.
+    say : callable, optional
+        Gets a remark where a table names items, and the examples have no names to find them by.
 
     Returns
     -------
@@ -247,10 +250,12 @@ def read_labels(
         while lines and not lines[-1][1].strip():
             lines.pop()
         return tuple(map(str, clean_labels(path, [text for _, text in lines], lambda row: f"line {lines[row][0]}")))
-    return _labels_in_table(path, Options(label_column, item_column=item_column), examples)
+    return _labels_in_table(path, Options(label_column, item_column=item_column), examples, say)
 
 
-def _labels_in_table(path: Path, options: Options, examples: Items | None) -> tuple[str, ...]:
+def _labels_in_table(
+    path: Path, options: Options, examples: Items | None, say: Callable[[str], None]
+) -> tuple[str, ...]:
     # A single column may have no name.
     table = read_table(path, lambda names: len(names) > 1 or named_label(path, names, options) == 0)
     at = named_label(path, table.names, options) if table.named else 0
@@ -264,18 +269,24 @@ def _labels_in_table(path: Path, options: Options, examples: Items | None) -> tu
         named = options.item_column is not None and find_column(table.names, options.item_column) is not None
         item = find_item(table, options if named else AUTO, {at}).at
         names = None if item is None else item_names(path, table.values([item])[0])
-        rows = rows if names is None else _rows_of_examples(path, names, examples)
+        found = None if names is None else _rows_of_examples(path, names, examples)
+        if names and found is None and examples.names is None and item is not None:
+            column = quoted(table.names[item])
+            say(f"the examples have no names: labels of {path.name} go to them in its order, not by {column}")
+        rows = found or rows
     return tuple(map(str, clean_labels(path, [cells[row] for row in rows], lambda row: table.place(rows[row]))))
 
 
-def _rows_of_examples(path: Path, names: Sequence[str], examples: Items) -> Sequence[int]:
-    """The row of a table of labels that names each example; all rows in their order where it does not name them."""
+def _rows_of_examples(path: Path, names: Sequence[str], examples: Items) -> list[int] | None:
+    """The row of a table of labels that names each example; None where it does not name them."""
     wanted = [examples.name(row) for row in range(len(examples))]
     counted = any([*names] == [*map(str, range(first, first + len(wanted)))] for first in (0, 1))
     shared = set(wanted).intersection(names)
     lacking = [name for name in wanted if name not in shared]
-    if [*names] == wanted or (lacking and (counted or (examples.names is None and not shared))):
-        return range(len(names))
+    if [*names] == wanted:
+        return [*range(len(names))]
+    if lacking and (counted or (examples.names is None and not shared)):
+        return None
     if lacking:
         found = f"{len(lacking)} lack one, such as " if shared else f"it names {shorten(names[0])}, they are "
         hint = "give each its label by its name, or a .txt with one label per line, in the order of the examples"
