@@ -46,6 +46,22 @@ def test_near_copies_of_examples_teach_nothing(d, noise):
         assert (once.labels >= 0).float().mean() > 0.9
 
 
+@pytest.mark.parametrize("shots", [(5,) * 12, (1, 20, 3, 10, 2, 5, 1, 20, 3, 10, 2, 5)], ids=["equal", "unequal"])
+@pytest.mark.parametrize("n_more", [3, 60], ids=["few twice", "all twice"])
+def test_equal_examples_are_dropped_where_long_tails_bring_different_ones_near(shots, n_more):
+    """Most distances are small beside the mean, so that near-copies may be chance; equal examples are not."""
+    generator = torch.Generator().manual_seed(0)
+    labels = torch.arange(12).repeat_interleave(torch.tensor(shots))
+    rows = (1.5 * torch.randn(12, 20, generator=generator)[labels]).exp()
+    rows = rows * (1.5 * torch.randn(len(labels), 20, generator=generator)).exp()
+    rows = rows * (2 * torch.randn(20, generator=generator)).exp()
+    more = torch.randperm(len(labels), generator=generator)[:n_more]
+    twice = Tasks.from_arrays(torch.cat([rows, rows[more]])[None], torch.cat([labels, labels[more]])[None], rows[None])
+    once = Tasks.from_arrays(rows[None], labels[None], rows[None])
+    schedule = Schedule()
+    assert torch.equal(distinct(twice, schedule).tasks.support, distinct(once, schedule).tasks.support)
+
+
 @pytest.mark.parametrize(("d", "levels"), [(7, 2), (4, 3), (100, 2)])
 def test_equal_examples_of_few_values_may_be_different_items(d, levels):
     """Where columns have few values, items of a class are equal by chance: none is a copy."""

@@ -164,33 +164,79 @@ def _distinct_rows(tasks: Tasks, schedule: Schedule) -> Tensor | None:
     """[n] one example of each group of near-copies in a class; None: there are none.
 
     A left-out example whose copy stays says that samples of a class hardly differ: answers would be
-    too sure, and most queries would seem unknown. Columns are divided by their scale, the half with
-    small ones by the middle scale. Different items may be equal, too, where columns have few
-    values: the part c of the examples is dropped only where chance gives copies to less than c² of
-    them, for chance is a guess, and few copies do little harm. The examples of several tasks stay,
-    because they must be as many, and those of more classes or pairs than are soon compared.
+    too sure, and most queries would seem unknown. Equal examples are dropped first, so that every
+    example twice is every example once, whatever chance makes of near-copies. The examples of
+    several tasks stay, because they must be as many.
     """
     if len(tasks) > 1 or not tasks.n_support:  # known without waiting for a GPU
         return None
+    rows = tasks.support[0].double()
     labels = tasks.support_labels[0]
-    counts = labels.bincount()
-    n_pairs = int(counts.square().sum())
-    if len(counts) > _MOST_COMPARED or not len(labels) < n_pairs <= _MOST_PAIRS:
+    pairs = _Pairs.of(rows, labels)
+    if pairs is None:
         return None
-    rows = _scaled(tasks.support[0].double())
-    order = (counts[labels] * len(counts) + labels).argsort(stable=True)
-    within = [distances_between(classes) for classes in _classes_of_one_size(rows[order], counts)]
-    pairs = torch.cat([distances[:, _below_diagonal(distances)].flatten() for distances in within])
-    n_columns = torch.tensor(rows.shape[1], device=rows.device)
-    limit = copy_distance(pairs.mean(), n_columns, schedule).squeeze()
-    is_copy = torch.cat([(distances <= limit).tril(-1).any(2).flatten() for distances in within])
-    kept = order[~is_copy].sort().values
-    dropped = 1 - len(kept) / len(labels)
-    if not dropped:
-        return None
-    if _chance(rows, pairs, limit) * len(pairs) >= dropped**2 * len(labels):
-        return None
-    return kept
+    unequal = pairs.without(pairs.seem_equal(schedule))
+    if unequal is None:
+        return pairs.without(pairs.near(schedule))
+    rest = _Pairs.of(rows[unequal], labels[unequal])
+    kept = None if rest is None else rest.without(rest.near(schedule))
+    return unequal if kept is None else unequal[kept]
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class _Pairs:
+    """The examples of one task, compared with the others of their class.
+
+    Columns are divided by their scale, the half with small ones by the middle scale.
+    """
+
+    rows: Tensor  # [s, d] in these units
+    order: (
+        Tensor  # [s] the examples of the smallest classes first, and of one class after the other
+    )
+    within: list[Tensor]  # [c, n, n] the squared distances in the c classes with n examples each
+    distances: Tensor  # [p] of all pairs
+
+    @staticmethod
+    def of(rows: Tensor, labels: Tensor) -> _Pairs | None:
+        """Those of rows [s, d] with labels [s].
+
+        None where no class has two, or classes or pairs are more than are soon compared.
+        """
+        counts = labels.bincount()
+        n_pairs = int(counts.square().sum())
+        if len(counts) > _MOST_COMPARED or not len(labels) < n_pairs <= _MOST_PAIRS:
+            return None
+        rows = _scaled(rows)
+        order = (counts[labels] * len(counts) + labels).argsort(stable=True)
+        classes = _classes_of_one_size(rows[order], counts)
+        within = [distances_between(of_size) for of_size in classes]
+        pairs = [distances[:, _below_diagonal(distances)].flatten() for distances in within]
+        return _Pairs(rows=rows, order=order, within=within, distances=torch.cat(pairs))
+
+    def near(self, schedule: Schedule) -> Tensor:
+        """[] the squared distance below which two examples are near-copies."""
+        n_columns = torch.tensor(self.rows.shape[1], device=self.rows.device)
+        return copy_distance(self.distances.mean(), n_columns, schedule).squeeze()
+
+    def seem_equal(self, schedule: Schedule) -> Tensor:
+        """[] the one below which they are near-copies that only rounding can tell apart."""
+        return torch.minimum(self.near(schedule), _rounding(self.rows))
+
+    def without(self, limit: Tensor) -> Tensor | None:
+        """[n] the examples without those that are nearer to an earlier one than the limit.
+
+        Different items may be equal, too, where columns have few values: the part c of the examples
+        is dropped only where chance gives copies to less than c² of them, for chance is a guess, and
+        few copies do little harm. None: all stay.
+        """
+        is_copy = [(distances <= limit).tril(-1).any(2).flatten() for distances in self.within]
+        kept = self.order[~torch.cat(is_copy)].sort().values
+        dropped = 1 - len(kept) / len(self.order)
+        if not dropped:
+            return None
+        by_chance = _chance(self.rows, self.distances, limit) * len(self.distances)
+        return None if by_chance >= dropped**2 * len(self.order) else kept
 
 
 def _classes_of_one_size(rows: Tensor, counts: Tensor) -> list[Tensor]:
@@ -209,7 +255,7 @@ def _below_diagonal(distances: Tensor) -> Tensor:
 
 
 def _scaled(rows: Tensor) -> Tensor:
-    """[n, d] rows relative to their mean, in units of their columns' scales; see ``_distinct_rows``.
+    """[n, d] rows relative to their mean, in units of their columns' scales; see ``_Pairs``.
 
     Constant columns are dropped, unless all are constant.
     """
@@ -221,20 +267,29 @@ def _scaled(rows: Tensor) -> Tensor:
     return (rows - rows.mean(0)) / scale.clamp_min(scale.median()).clamp_min(tiny)
 
 
+def _rounding(rows: Tensor) -> Tensor:
+    """[] the squared distance of samples that only rounding tells apart.
+
+    It is Σ_j h_j²/6 for the least step h_j of a column, and what the distance itself is rounded by.
+    """
+    steps = rows.sort(0).values.diff(dim=0)
+    least_steps = torch.where(steps > 0, steps, torch.inf).amin(0).nan_to_num(posinf=0)
+    of_values = least_steps.square().sum() / _ROUNDING
+    of_distances = rows.shape[1] * torch.finfo(rows.dtype).eps * rows.square().sum(1).max()
+    return of_values + of_distances
+
+
 def _chance(rows: Tensor, pairs: Tensor, limit: Tensor) -> Tensor:
     """[] the probability that two different samples of a class are nearer than near-copies are.
 
     The squared distances of all ``pairs`` [p] say it: they are like those of normal features in n
     directions, 1/n = ln mean d² − mean ln d² + 1/pairs, for few pairs say less. Samples that are as
-    near as rounding moves them seem equal, at Σ_j h_j²/6 for the least step h_j of a column.
+    near as rounding moves them seem equal.
     """
     far = pairs[pairs > limit]
     inverse = far.mean().log() - far.log().mean() + 1 / max(len(far), 1)
     half = 0.5 / inverse.clamp_min(1 / rows.shape[1])
-    steps = rows.sort(0).values.diff(dim=0)
-    least_steps = torch.where(steps > 0, steps, torch.inf).amin(0).nan_to_num(posinf=0)
-    rounding = least_steps.square().sum() / _ROUNDING
-    return torch.special.gammainc(half, half * torch.maximum(limit, rounding) / far.mean())
+    return torch.special.gammainc(half, half * torch.maximum(limit, _rounding(rows)) / far.mean())
 
 
 def copy_distance(
