@@ -75,6 +75,25 @@ def test_a_column_missing_everywhere_is_an_absent_column(column):
     np.testing.assert_allclose(found.probabilities, expected.probabilities, atol=1e-5)
 
 
+@pytest.mark.parametrize("holes", [(0.0, 0.4), (0.3, 0.0), (0.3, 0.4)], ids=["items", "examples", "both"])
+def test_constant_columns_change_nothing(holes):
+    """Neither how much of a row is there nor how far classes are apart in the others."""
+    whole = problem(*holes)
+    unequal = slice(4, None)  # what part of a row is there counts where classes have different numbers of examples
+    tasks = whole.with_rows(
+        whole.support[:, unequal], whole.query, support_labels=whole.support_labels[:, unequal]
+    )
+    constant = torch.full((1, 1, 40), 0.1)
+    lacking = torch.where(torch.arange(40) % 2 == 0, torch.nan, constant)  # in every other column of items
+    wider = Tasks.from_arrays(
+        torch.cat([tasks.support, constant.expand(1, tasks.n_support, -1)], -1),
+        tasks.support_labels,
+        torch.cat([tasks.query, lacking.expand(1, tasks.n_query, -1)], -1),
+    )
+    found = solve("evidence", wider).probabilities
+    torch.testing.assert_close(found, solve("evidence", tasks).probabilities, atol=1e-4, rtol=0)
+
+
 def test_an_item_without_any_number_has_what_the_batch_says():
     support, labels, query, truth = split(load_wine)
     query = query[truth == 0]

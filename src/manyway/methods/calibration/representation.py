@@ -155,12 +155,17 @@ class Representation:
 
     def _shortening_with_gaps(self, scaled: Tensor) -> Tensor:
         """[t, n, 1] (‖v‖² / N)^(−h/2) of v [t, n, d] with gaps; see ``with_gaps``."""
-        varies = (self.weights > 0).expand(scaled.shape)
+        varies = self.varies.expand(scaled.shape)
         n_missing = (scaled.isnan() & varies).sum(-1, keepdim=True)
         n_given = varies.sum(-1, keepdim=True) - n_missing
         squares = scaled.square().nansum(-1, keepdim=True)
         squares = squares + n_missing * (squares + 1) / (n_given + 1)
         return _shortening_factor(squares, self.effective_columns, self.shortening)
+
+    @property
+    def varies(self) -> Tensor:
+        """[t, 1, d] which columns are not constant."""
+        return self.weights > 0
 
     def shortened_by(self, rows: Tensor) -> Tensor:
         """[t, n] by how much squared distances around z are shorter than those around examples.

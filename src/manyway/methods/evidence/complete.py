@@ -24,6 +24,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
+import torch
 from torch import Tensor
 
 from manyway.core import Tasks, has_gaps, one_hot
@@ -91,14 +92,18 @@ def _completed(tasks: Tasks) -> Tensor:
     variances = centred.square().sum(1, keepdim=True) / freedom
     scale = variances.sqrt().where(variances > 0, 1.0)
     members = one_hot(tasks.support_labels, tasks.n_classes, rows.dtype)
-    guesses = members @ _class_guesses(centred / scale, given.to(rows), members)
+    # Constant columns say nothing about the others. Their variance may be rounding.
+    largest = rows.where(given, -torch.inf).amax(1, keepdim=True)
+    constant = largest == rows.where(given, torch.inf).amin(1, keepdim=True)
+    counted = (given & ~constant).to(rows)
+    guesses = members @ _class_guesses(centred / scale * counted, counted, members)
     return rows.where(given, guesses * scale + middle).to(tasks.dtype)
 
 
 def _class_guesses(rows: Tensor, given: Tensor, members: Tensor) -> Tensor:
     """[t, k, d] what a missing cell of each class gets, in units of the spread of its column.
 
-    ``rows`` [t, s, d] are 0 where a cell is missing, ``given`` [t, s, d] is 1 where it is not, and
+    ``rows`` [t, s, d] are 0 where a cell does not count, ``given`` [t, s, d] is 1 where it does, and
     ``members`` [t, s, k] is 1 for the class of an example.
     """
     numbers = members.mT @ given

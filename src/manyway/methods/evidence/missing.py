@@ -8,8 +8,8 @@ is orthogonal to them. Then
 
     ℓ_qk = −½ τ (‖P (z_q − w_k)‖² − f_q e_k),        f_q the part of the columns that are there.
 
-A row without any number has ℓ = 0 for all classes, and gets what the other items say about the
-batch.
+Columns that are constant among the examples tell nothing, and do not count. A row without any
+number has ℓ = 0 for all classes, and gets what the other items say about the batch.
 
 **Rows in the search.** Later stages need coordinates of a query: those with missing cells at their
 mean over the classes,
@@ -100,6 +100,7 @@ class PlacedRows(NamedTuple):
     placed: Tensor  # [b, d] ẑ
     correction: Tensor  # [b, k] c
     cells: Tensor  # [b, d] what is added to the scaled cells, 0 where they were given
+    given: Tensor  # [b, 1] f, the part of the columns that are there
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -111,8 +112,7 @@ class PlacingWithGaps:
 
     def __call__(self, rows: Tensor) -> Tensor:
         whole = self.filled(rows)
-        lacking = rows.isnan().to(whole.placed).mean(-1, keepdim=True)
-        hidden = lacking * self.calibration.scatter.view(-1, 1, 1)
+        hidden = (1 - whole.given) * self.calibration.scatter.view(-1, 1, 1)
         return torch.cat([whole.placed, whole.correction, hidden], -1)
 
     def scaled(self, rows: Tensor) -> Tensor:
@@ -121,12 +121,21 @@ class PlacingWithGaps:
             return self.scaling.with_gaps(rows)
         return self.scaling(rows.nan_to_num(0.0))
 
+    def _varies(self, rows: Tensor) -> Tensor:
+        """[t, 1, d] which columns count, of those of rows [t, b, d]."""
+        if isinstance(self.scaling, Representation):
+            return self.scaling.varies
+        return torch.ones_like(rows[:1, :1], dtype=torch.bool)
+
     def filled(self, rows: Tensor) -> PlacedRows:
         """The placed rows, [t, b, …]; those without gaps as they are."""
-        gaps = rows.isnan()
+        varies = self._varies(rows)
+        gaps = rows.isnan() & varies
         n_columns = rows.shape[-1]
         n_classes = self.calibration.offsets.shape[1]
         placed = self.calibration.place(self.scaled(rows))
+        n_varying = varies.sum(-1, keepdim=True).clamp_min(1)
+        given = 1 - gaps.sum(-1, keepdim=True).to(placed) / n_varying
         correction = placed.new_zeros(*placed.shape[:2], n_classes)
         cells = torch.zeros_like(placed)
         at_once = max(1, _NUMBERS_AT_ONCE // (n_columns * (n_columns + 2 * n_classes)))
@@ -134,11 +143,12 @@ class PlacingWithGaps:
         for task, lacking in enumerate(gaps.any(-1)):
             of_task = _OneTask.of(self.calibration, metric, task)
             for lines in lacking.nonzero().squeeze(1).split(at_once):
-                whole = of_task.filled(placed[task, lines], gaps[task, lines])
+                part = given[task, lines].double()
+                whole = of_task.filled(placed[task, lines], gaps[task, lines], part)
                 placed[task, lines] = whole.placed.to(placed)
                 correction[task, lines] = whole.correction.to(placed)
                 cells[task, lines] = whole.cells.to(placed)
-        return PlacedRows(placed=placed, correction=correction, cells=cells)
+        return PlacedRows(placed=placed, correction=correction, cells=cells, given=given)
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -182,8 +192,8 @@ class _OneTask:
             half_precision=own(calibration.precision) / 2,
         )
 
-    def filled(self, placed: Tensor, gaps: Tensor) -> PlacedRows:
-        """Of placed rows [b, d], which have any numbers in their gaps [b, d].
+    def filled(self, placed: Tensor, gaps: Tensor, given: Tensor) -> PlacedRows:
+        """Of placed rows [b, d], which have any numbers in their gaps [b, d]; ``given`` [b, 1] is f.
 
         1 − P is measured in an orthonormal basis of the rows of the metric that belong to the gaps:
         a Cholesky factor of their products maps products with these rows to coordinates in it.
@@ -193,7 +203,6 @@ class _OneTask:
         factor = self._factor(gaps)
         of_row = _solved(factor, (rows @ self.metric.mT).unsqueeze(-1) * lacking)  # [b, d, 1]
         of_classes = _solved(factor, self.metric @ self.prototypes.mT * lacking)  # [b, d, k]
-        given = 1 - gaps.double().mean(-1, keepdim=True)  # f
         whole = torch.cdist(rows, self.prototypes).square()
         outside = whole - (of_row - of_classes).square().sum(1)
         log_likelihood = -self.half_precision * (outside - given * self.errors)
@@ -205,6 +214,7 @@ class _OneTask:
             placed=rows + cells @ self.metric,
             correction=self.half_precision * (inside - (1 - given) * self.errors),
             cells=cells,
+            given=given,
         )
 
     def _factor(self, gaps: Tensor) -> Tensor:
