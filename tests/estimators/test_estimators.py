@@ -525,3 +525,14 @@ def test_one_example_per_class_is_no_reason_for_a_warning(estimator, recwarn):
     tasks = make_tasks(1, n_classes=40, shots=1)
     estimator().fit(tasks.support[0].numpy(), np.arange(40)).predict(tasks.query[0].numpy())
     assert not [str(one.message) for one in recwarn]
+
+
+@pytest.mark.parametrize(("first", "unknown_label"), [(2**63, None), (2**62, np.nan)], ids=["uint64", "int64"])
+def test_large_numbers_as_labels_stay_what_they_are_where_items_may_be_unknown(first, unknown_label):
+    """Such as hashes: in float64, which holds them and -1 or NaN, many have the same name."""
+    tasks = make_tasks(1, n_classes=6, shots=4)
+    start = np.array(first)
+    labels = start + tasks.support_labels[0].numpy().astype(start.dtype)
+    known = Evidence(open_set=True, unknown_label=unknown_label).fit(tasks.support[0].numpy(), labels)
+    found = known.predict(tasks.support[0].numpy()).tolist()
+    assert {label for label in found if label in labels.tolist()} == set(labels.tolist())

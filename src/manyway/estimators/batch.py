@@ -142,7 +142,10 @@ class BatchClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             )
         kinds = "U" if self.classes_.dtype.kind == "U" else "iuf"
         if np.asarray(given).dtype.kind in kinds:
-            return np.append(self.classes_, np.array([given]))
+            names = np.append(self.classes_, np.array([given]))
+            # Of uint64 and -1 NumPy makes float64, in which large numbers are no longer what they were.
+            if names[:-1].tolist() == self.classes_.tolist():
+                return names
         return np.append(self.classes_.astype(object), np.array([given], dtype=object))
 
     def _names(self, solution: Solution, X: Any) -> Any:
