@@ -321,7 +321,7 @@ _ALL = (
     Method("alpha-am", "α-AM", "graph.alpha_am:alpha_am", "Lazarou et al., WACV 2024", holds_support=True),
     Method("bpa", "BPA", "bpa:bpa", "Shalam and Korman, ICML 2024", holds_support=True),
     Method("adapt", "ADAPT", "adapt:adapt", "Zhang et al., NeurIPS 2025", class_features=True),
-    Method("evidence", "Evidence", "evidence.solver:evidence", "this project, docs/evidence.md", version=29,
+    Method("evidence", "Evidence", "evidence.solver:evidence", "this project, docs/evidence.md", version=30,
            holds_support=True, class_features=True, scores=True, of_scores=("temperature",), takes_known=True,
            takes_gaps=True, learned=("precision",),
            prepare="evidence.solver:prepare_evidence", in_blocks="evidence.solver:evidence"),

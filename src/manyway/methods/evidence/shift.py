@@ -57,15 +57,16 @@ labels is higher:
     −ρ |Q| (½ N D + H) + ln p(b̂),
     p(b̂) = c^(−N/2) ((1 − ε) exp(−½ N F) + ε exp(−½ N (F/F₁ + ln F₁))),        F₁ = max(1, F).
 
-Where it stays, its labels may need a shift all the same. Without any, b = 0, squared distances are
-longer by s² = ‖b̂‖²/S. So the queries are moved back by its own b̂ where those of guess 2 have more
-than −|Q| (½ N (D + s²) + H).
+Guess 2 has the first answer's own b̂, and may be more probable than it where the best labels are
+not: queries are then moved back by that. A first answer that stays moves no query, whatever its b̂
+is, for labels that are found after the move explain less. Its P(shift) still says that there may be
+a shift.
 
 **What a shift does not explain.** Noise, or pictures that have lost their colour, are no shift, but
 spoil labels and so make F large. Of all by which queries differ from examples the shift explains
 the part
 
-    e = s² / (s² + max(0, D − 1)),
+    e = s² / (s² + max(0, D − 1)),        s² = ‖b̂‖²/S,
 
 and F e takes the place of F.
 
@@ -77,7 +78,9 @@ queries like the examples,
 
     g = Σ_k m_k (z̄_k − z̄)·(w_k − w̄) / Σ_k m_k ‖w_k − w̄‖²,
 
-with the prior Normal(1, 1). Where a shift was looked for, the final probabilities have the power g
+with the prior Normal(1, 1). The sums are over the classes j that the groups k may have (``group``),
+with P_kj for m_k: a group lies on the side of the class that it was given to, which makes g too
+large where that is another's. Where a shift was looked for, the final probabilities have the power g
 if that is below what the distances say (see ``confidence``).
 
 **What cannot be known.** Where few classes occur, the shift is made of their own residuals: with
@@ -269,10 +272,11 @@ def find_shift(
         moved_back_by(as_all_classes.mean_residual),
     ):
         best = best.other_where(explanation.log_fit > best.log_fit, explanation)
-    much_better = unmoved.is_surpassed(best, comparison.independence)
-    needs_shift = by_own_residual.log_fit > unmoved.log_fit_unmoved
-    kept = unmoved.other_where(needs_shift, by_own_residual)
-    return comparison.shift(kept.other_where(much_better, best))
+    found = unmoved
+    for explanation in (by_own_residual, best):  # the last that surpasses the first answer
+        surpassed = unmoved.is_surpassed(explanation, comparison.independence)
+        found = found.other_where(surpassed, explanation)
+    return comparison.shift(found)
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -286,7 +290,6 @@ class Explanation:
     squares_ratio: Tensor  # [t] D
     proportions: Tensor  # [t, k] π
     log_fit: Tensor  # [t] −|Q| (½ N D + H)
-    log_fit_unmoved: Tensor  # [t] −|Q| (½ N (D + s²) + H), as if b = 0
     log_prior: Tensor  # [t] ln p(b̂), but for a constant
 
     def is_surpassed(self, other: Explanation, independence: Tensor) -> Tensor:
@@ -460,7 +463,6 @@ class Comparison:
         ratio = squared_size / chance
         squares_ratio = self._squares_left(found.labels) / (self.scatter * n_query)
         entropy = torch.special.entr(proportions).sum(-1)
-        of_query = 0.5 * self.columns * squares_ratio + entropy
         return Explanation(
             guess=guess,
             mean_residual=mean_residual,
@@ -468,8 +470,7 @@ class Comparison:
             ratio=ratio,
             squares_ratio=squares_ratio,
             proportions=proportions,
-            log_fit=-n_query * of_query,
-            log_fit_unmoved=-n_query * (of_query + 0.5 * self.columns * squared_size),
+            log_fit=-n_query * (0.5 * self.columns * squares_ratio + entropy),
             log_prior=self._log_prior(ratio, chance),
         )
 
