@@ -333,3 +333,21 @@ def test_labels_that_contradict_the_batch_are_heeded_in_blocks_as_in_memory(upda
     found = in_blocks(given, update_prototypes=update_prototypes)
     assert torch.equal(found.labels, expected.labels)
     torch.testing.assert_close(found.probabilities, expected.probabilities, rtol=0, atol=1e-3)
+
+
+@pytest.mark.parametrize("seed", [18, 47, 58])
+def test_a_label_that_is_no_news_counts_in_blocks_as_in_memory(seed):
+    """Whether a label is news is judged without the own part of its query in the prototype, and the search goes on
+    from the counts with all known labels; in blocks both were forgotten."""
+    generator = torch.Generator().manual_seed(seed)
+    means = 1.1 * torch.randn(12, 16, generator=generator)
+    y = torch.arange(12).repeat_interleave(3)
+    support = means[y] + 1.5 * torch.randn(36, 16, generator=generator)
+    labels = torch.randint(4, (24,), generator=generator)
+    query = means[labels] + 1.5 * torch.randn(24, 16, generator=generator)
+    known = torch.full((1, 24), -1)
+    known[0, ::6] = labels[::6]
+    tasks = Tasks.from_arrays(support[None].double(), y[None], query[None].double(), known=known)
+    expected = solve("evidence", tasks, adapt=False)
+    found = in_blocks(tasks, 8, adapt=False)
+    torch.testing.assert_close(found.probabilities, expected.probabilities, rtol=0, atol=1e-6)

@@ -37,9 +37,14 @@ from manyway.methods.evidence.block_update import (
     Idle,
     UpdateSums,
 )
-from manyway.methods.evidence.likelihood import Likelihood, Updated
+from manyway.methods.evidence.likelihood import Likelihood, Updated, known_classes
 from manyway.methods.evidence.loop import Outcome, Update, anneal_and_iterate, resume
-from manyway.methods.evidence.prior import Concentrations, QueryCounts, Slopes
+from manyway.methods.evidence.prior import (
+    Concentrations,
+    QueryCounts,
+    Slopes,
+    log_remainders,
+)
 from manyway.methods.evidence.queries import (
     BatchAnswers,
     BatchQueries,
@@ -120,11 +125,13 @@ class OnPart:
 
     def found(self, rows: Tensor, memory: BlockMemory) -> Any:
         """What the work finds in the block, sums as it gave them."""
+        # As in memory: a label that no answer contradicts is no news, and its query is like others.
+        no_news = torch.full_like(memory.known, -1)
         part = Part(
             placed=rows,
             first=memory.first,
             given=memory.known,
-            known=memory.known,
+            known=memory.known if self.last.any_known else no_news,
             unknown=memory.unknown,
             distinct=memory.distinct,
             assign=cache(lambda: self.last.assign(rows, memory)),
@@ -135,6 +142,16 @@ class OnPart:
         )
         with threads_for(rows.shape[1] * len(self.last.slope)):
             return self.work(part)
+
+
+def _count_fixed(part: Part) -> Sums:
+    """The work that counts the queries of each class where all known labels are fixed.
+
+    Σ u and Σ ln(1 − u) [t, k]
+    """
+    own = known_classes(part.given, part.u)
+    fixed = torch.where((part.given >= 0).unsqueeze(-1), own, part.u)
+    return Sums((fixed.sum(1), log_remainders(fixed).sum(1)))
 
 
 class _State(NamedTuple):
@@ -249,8 +266,10 @@ class InBlocks(BatchQueries):
         return anneal_and_iterate(self, prior, self.parameters).outcome
 
     def fix(self, which: Tensor, prior: Concentrations) -> Outcome:
+        masses, log_absent = self.each(_count_fixed).values
         self._use(replace(self.all_classes, any_known=True))
-        return resume(self, self.query_counts, prior, self.parameters).outcome
+        query_counts = QueryCounts.of_products(masses, log_absent.exp())
+        return resume(self, query_counts, prior, self.parameters).outcome
 
     def resume(self, updated: Updated, query_counts: QueryCounts, prior: Concentrations) -> Outcome:
         _, self.memory = self.pile.each(partial(_remember_end, self.last), self.before)
