@@ -340,3 +340,21 @@ def test_reference_tasks(data_folder: Path, name, file, config, at_least):
     solution = solve("evidence", tasks)
     accuracy = 100 * float((solution.labels == tasks.query_labels).double().mean())
     assert accuracy >= at_least
+
+
+@pytest.mark.parametrize("update_prototypes", [True, False])
+def test_a_task_with_few_groups_is_answered_as_alone_where_classes_differ_in_examples(update_prototypes):
+    """Another task with many groups has prototypes of many classes updated, but not those of this one."""
+    generator = torch.Generator().manual_seed(0)
+    means = torch.randn(2, 20, 64, generator=generator, dtype=torch.float64)
+    labels = torch.arange(20).repeat_interleave(torch.tensor([1] * 10 + [9] * 10)).expand(2, -1)
+    truth = torch.stack([torch.tensor([0, 11]).repeat(30), torch.arange(20).repeat(3)])
+
+    def rows(which):
+        noise = torch.randn(*which.shape, 64, generator=generator, dtype=torch.float64)
+        return means.gather(1, which.unsqueeze(-1).expand(-1, -1, 64)) + 1.6 * noise
+
+    tasks = Tasks.from_arrays(rows(labels), labels, rows(truth))
+    options = {"adapt": False, "update_prototypes": update_prototypes}
+    both, alone = solve("evidence", tasks, **options), solve("evidence", tasks[:1], **options)
+    torch.testing.assert_close(both.probabilities[:1], alone.probabilities, rtol=0, atol=1e-9)

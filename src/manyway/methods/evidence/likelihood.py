@@ -64,7 +64,8 @@ class ScoreColumns(NamedTuple):
 class Updated:
     """Prototypes of some classes that have taken in their queries.
 
-    Without classes nothing changes.
+    Without classes nothing changes, and neither does ℓ of a class whose queries count nothing. Such
+    classes are among these where another task has more groups.
     """
 
     classes: Tensor  # [t, g]
@@ -86,6 +87,8 @@ class Updated:
         distances = squared_distances(placed, self.prototypes)
         distances = leave_one_out(distances, taken, self.masses.unsqueeze(1), self.scatter)
         updated = distances.mul_(-0.5 * self.precision)
+        before = columns_of(log_likelihood, self.classes)
+        updated = updated.where((self.weights > 0).unsqueeze(1), before)
         return log_likelihood.scatter(-1, _for_every_row(self.classes, u), updated)
 
 
