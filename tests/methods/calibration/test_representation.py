@@ -481,3 +481,16 @@ def test_effective_columns_follow_from_the_products_of_all_pairs():
 
 def test_of_one_row_all_columns_that_vary_count():
     assert float(_effective_columns(normal(1, 1, 6), torch.tensor([5]))) == 5
+
+
+def test_a_task_is_represented_as_alone_where_another_one_has_examples_to_hold_out():
+    """Of many examples some are looked at: here the two of a class in one task, and one of them in the other."""
+    generator = torch.Generator().manual_seed(3)
+    scales = torch.tensor([1.0, 1.4, 0.75, 1.0, 1.2, 0.9])
+    support = (torch.randn(1, 515, 6, generator=generator) * scales).expand(2, -1, -1)
+    rest, last = torch.arange(2, 513), torch.tensor([6])
+    one = torch.cat([torch.tensor([0, 0, 1]), rest, last])
+    two = torch.cat([torch.tensor([0, 1, 0]), rest, last])
+    tasks = Tasks.from_arrays(support, torch.stack([one, two]), support[:, :3])
+    both, alone = learn_representation(tasks, Constants()), learn_representation(tasks[:1], Constants())
+    torch.testing.assert_close(both.weights[:1], alone.weights, rtol=1e-6, atol=0)

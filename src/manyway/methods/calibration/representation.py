@@ -611,14 +611,15 @@ def _scales(
 
 
 def _part_of_own_scales(examples: _Examples, spread: Tensor, constants: Constants) -> Tensor:
-    """[t, 1, 1] θ; 1 where no class has two examples.
+    """[t, 1, 1] θ; 1 where no class has two of the examples that are looked at.
 
     ``spread`` [t, 1, 1] is the variance of ln o.
     """
     rows = examples.rows
     every_other = examples.classes.every_other(rows)
     parts = rows.new_tensor(_OWN_SCALES)
-    if not bool(every_other.any()):
+    can_be_held_out = every_other.any(1).view(-1, 1, 1)
+    if not bool(can_be_held_out.any()):
         return torch.ones_like(rows[:, :1, :1])
     losses = rows.new_zeros(len(rows), len(parts))
     for held_out in (every_other, 1 - every_other):
@@ -630,7 +631,8 @@ def _part_of_own_scales(examples: _Examples, spread: Tensor, constants: Constant
             losses[:, at] += _held_out_loss(placed, rest)
     losses = losses.nan_to_num(0.0)  # a half without two classes says nothing
     prior = spread.view(-1, 1) * parts
-    return ((prior - losses).softmax(-1) * parts).sum(-1).view(-1, 1, 1)
+    mean = ((prior - losses).softmax(-1) * parts).sum(-1).view(-1, 1, 1)
+    return mean.where(can_be_held_out, 1.0)
 
 
 def _held_out_loss(placed: Tensor, classes: _Classes) -> Tensor:
