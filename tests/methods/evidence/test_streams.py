@@ -173,7 +173,12 @@ def test_a_large_pile_is_labelled_alone_and_forgotten(monkeypatch):
     assert torch.equal(found.labels, solve("evidence", piled(tasks, 15)).labels)
     assert found.memory.query == ()
     few = replace(piled(tasks.with_rows(tasks.support, tasks.query[:, :10]), 8), earlier=())
-    assert len(solve("evidence", few).memory.query) == 1
+    memory = solve("evidence", few).memory
+    assert len(memory.query) == 1
+    memory = replace(memory, changes=memory.changes + 2, stays=memory.stays + 3)
+    after = solve("evidence", replace(piled(tasks, 15), earlier=memory)).memory
+    # The runs before still say how often one ends.
+    assert (after.changes, after.stays) == (memory.changes, memory.stays)
 
 
 def test_known_labels_of_earlier_batches_are_remembered():

@@ -227,7 +227,9 @@ def next_batch(
     if tasks.pile is not None:
         if tasks.n_query > MOST_ITEMS:  # enough for itself, and too much to remember
             solution = labelling.alone(tasks, learned)
-            solution.memory = StreamMemory.empty(tasks)
+            # The runs of the stream so far still say how often one ends.
+            nothing = StreamMemory.empty(tasks)
+            solution.memory = replace(nothing, changes=memory.changes, stays=memory.stays)
             return solution
         whole, _ = tasks.pile.each(lambda rows, memory: (Joined((rows,)), None))
         tasks = replace(tasks, query_table=whole.values[0], pile=None)
