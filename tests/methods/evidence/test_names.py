@@ -186,3 +186,14 @@ def test_queries_are_as_probable_as_a_mixture_of_the_classes():
     proportions = torch.tensor([[0.7, 0.3, 0.0]], dtype=torch.float64)
     expected = np.log(0.7 * 0.2 + 0.3 * 0.5) + np.log(0.7 * 0.4 + 0.3 * 0.1)
     assert float(log_probability(likelihood.log(), proportions)) == pytest.approx(expected)
+
+
+@pytest.mark.parametrize("scale", ["auto", "l2", None])
+@pytest.mark.parametrize("n_classes", [1, 4])
+def test_one_class_alone_may_have_examples(n_classes, scale):
+    """Its name is then the middle of all, so that no length says how much names point past the examples."""
+    support, _, query, names, _ = problem(3)
+    labels = torch.zeros(2, 3, dtype=torch.int64)
+    tasks = Tasks.from_arrays(support[:, :3], labels, query, class_features=names[:, :n_classes])
+    probabilities = solve("evidence", tasks, scale=scale).probabilities
+    torch.testing.assert_close(probabilities.sum(-1), torch.ones(2, 24, dtype=torch.float64))

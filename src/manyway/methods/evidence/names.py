@@ -171,15 +171,20 @@ def learn_names(items: Tasks, vectors: Tensor) -> Names:
 
         Σ_k n_k x̄_k·v_k / Σ_k n_k ‖v_k‖²,        kept between 0 and 1,
 
-    the factor that brings them nearest to the class means.
+    the factor that brings them nearest to the class means; 1 where one class alone has examples, by
+    which it cannot be known.
     """
     counts = count_labels(items.support_labels, items.n_classes).to(vectors)
     worth = torch.ones(len(vectors), dtype=vectors.dtype, device=vectors.device)
     if items.n_support:
         # [t, k, d]; 0 where a class has no example
         sums = class_sums(items)[0].expand(items.n_tasks, -1, -1)
-        lengths = (counts * vectors.square().sum(-1)).sum(-1)
+        squares = vectors.square().sum(-1)
+        lengths = (counts * squares).sum(-1)
         factor = (sums * vectors).sum((1, 2)) / lengths
+        # The name of the only class with examples is the middle of the names: 0, but for rounding.
+        rounding = torch.finfo(squares.dtype).eps * counts.sum(-1) * squares.mean(-1)
+        factor = factor.where(lengths > rounding, 1.0)
         vectors = vectors * factor.clamp(0, 1).view(-1, 1, 1)
         worth = _worth(items, sums, counts, vectors)
     return Names(
