@@ -292,3 +292,20 @@ def test_no_class_occurs_with_a_higher_probability_than_it_has_items_on_average(
     assert of_scores.tolist() == [pytest.approx([0.5, 0.3, 0.2])]
     by_batch = presence_of(torch.tensor([[0.9, 0.9, 0.9]]), found._replace(doubt=SURE.expand(1, 3)), ONCE, Counting())
     assert (by_batch <= found.masses + 1e-6).all()
+
+
+def test_a_class_with_a_known_label_occurs_beside_bursts_of_others():
+    """One item of its own, and twenty copies of each item of the others."""
+    generator = torch.Generator().manual_seed(1)
+    means = torch.randn(12, 40, generator=generator)
+    labels = torch.arange(12).repeat_interleave(5)
+    support = means[labels] + 0.7 * torch.randn(60, 40, generator=generator)
+    items = means[[0, 1, 2]] + 0.7 * torch.randn(3, 40, generator=generator)
+    burst = items.repeat_interleave(20, 0) + 0.01 * torch.randn(60, 40, generator=generator)
+    known = torch.full((1, 61), -1)
+    known[0, -1] = 7
+    tasks = Tasks.from_arrays(support[None], labels[None], torch.cat([burst, means[[7]]])[None], known=known)
+    found = solve("evidence", tasks, adapt=False)
+    assert found.copies > 15
+    assert found.presence[0, 7] == 1
+    assert sorted(found.present()[0].tolist()) == [0, 1, 2, 7]

@@ -32,7 +32,8 @@ log-odds c_k of class k are those of `manyway.methods.scores.count`, and
 because some class occurs.
 
 No class occurs with a higher probability than it has items on average, p_k ≤ m_k: that is so
-whatever the errors of items have in common.
+whatever the errors of items have in common. A class with a known label occurs, however few items it
+has beside D copies of others.
 
 ``Counting`` has these constants.
 """
@@ -135,7 +136,8 @@ def presence_of(independent: Tensor, found: Tally, copies: Tensor, constants: Co
     odds = odds + 0.5 * ((masses + 0.5).log() - (masses + 0.5 + found.unknown.double()).log())
     by_batch = torch.where(doubtful, torch.sigmoid(odds), bounded)
     presence = _by_scores(by_batch, found.doubt.double())
-    return torch.minimum(presence, masses).to(independent)
+    known = (alone == 1) & (found.doubt == torch.inf)
+    return torch.minimum(presence, masses.masked_fill(known, 1)).to(independent)
 
 
 def _is_doubtful(presence: Tensor) -> Tensor:
