@@ -98,7 +98,7 @@ class Calibration:
     offsets: Tensor  # [t, k, d] placed prototypes
     longest: Tensor  # [t] placed features that are longer are shortened; inf: none. See ``bounded``
     # [t, k] what is added to ‖z‖² − 2 z·w_k: ‖w_k‖² minus e_k, what its random error adds to squared
-    # distances. e_k is S/n_k for means of n_k samples; for shortened prototypes see ``shrunk``
+    # distances. e_k is S/n_k for means of n_k samples; for shortened prototypes see ``_shortened``
     squares: Tensor
     n_varying: Tensor  # [t] d, how many columns of the features are not constant
     counts: Tensor  # [t, k] n, how many samples a prototype is worth; see also ``shrunk``
@@ -230,11 +230,11 @@ class Calibration:
     def shrunk(self, constants: Constants) -> Calibration:
         """With prototypes as far as they can be trusted: shrunk towards their middle.
 
-        Let the class means be normal around their middle with the variance ρS. The best guess of a
-        class mean is then r_k w_k with r_k = ρ/(ρ + 1/n_k), as if there were 1/ρ further samples in
-        the middle. ρ is estimated by moments, E‖w_k‖² = (1 − 1/K) ρS + S e_k with
-        e_k = (1 − 2/K)/n_k + Σ_j 1/(n_j K²), in which classes have the weights
-        (ρ + 1/n_k)⁻² / (1 + ‖w_k‖²/(S (ρ + 1/n_k))): a far class counts less.
+        Let w̄_k be the mean of the n_k samples of a class, relative to the middle, and the class
+        means normal around it with the variance ρS. The best guess of one is then r_k w̄_k with
+        r_k = ρ/(ρ + 1/n_k), as if there were 1/ρ further samples in the middle. ρ is estimated by
+        moments, E‖w̄_k‖² = (1 − 1/K) ρS + ((1 − 2/K)/n_k + Σ_j 1/(n_j K²)) S, in which classes have
+        the weights (ρ + 1/n_k)⁻² / (1 + ‖w̄_k‖²/(S (ρ + 1/n_k))): a far class counts less.
 
         Real class means are not normal, and r_k shortens them too much: left-out samples of
         embeddings, tables and simulated features have the smallest cross-entropy half-way between
@@ -248,7 +248,7 @@ class Calibration:
         to make a prototype attractive: of the differences between the s_k/n_k only the part
         d/(d + N₀²) counts, with N₀ = ``few_columns``; for the rest all have the smallest.
 
-        Where S is hardly known, prototypes stay longer: β s_k w_k with β = 1 for a known S and
+        Where S is hardly known, prototypes stay longer: β s_k w̄_k with β = 1 for a known S and
         1/√max(r) for an unknown one, as for one sample of each class (``scatter_known``). With many
         features a prototype counts as n_k / (β s_k) samples, by what remains unknown of it.
         """
@@ -292,16 +292,16 @@ class Calibration:
     def _shortened(
         self, halfway: Tensor, lengthening: Tensor, variances: Tensor, expected: _ExpectedLengths
     ) -> Calibration:
-        """With the prototypes β s_k w_k, for s = ``halfway`` [t, k] and β = ``lengthening`` [t, 1].
+        """With the prototypes β s_k w̄_k, for s = ``halfway`` [t, k] and β = ``lengthening`` [t, 1].
 
-        As normal features of the variances S v_k [t, k] around s_k w_k, the samples of a class have
-        the log-likelihood −½ τ (a_k ‖z − s_k w_k‖² + S v_0 ln(v_k/v_0)), where v_0 is the least v_k
+        As normal features of the variances S v_k [t, k] around s_k w̄_k, the samples of a class have
+        the log-likelihood −½ τ (a_k ‖z − s_k w̄_k‖² + S v_0 ln(v_k/v_0)), where v_0 is the least v_k
         and a_k = v_0/v_k. All rows z are about as long, so that a_k ‖z‖² is replaced by a_k times
         the expected squared length: the rest is linear in z. Where S s_k/n_k was subtracted and τ
         was the same for all, classes of one example took the queries of others: with 1 to 20
         examples, 46 % of birds were right where SimpleShot has 43 and this has 68.
 
-        All of this is multiplied by β. But what ‖w_k‖² has beyond its expectation counts
+        All of this is multiplied by β. But what ‖w̄_k‖² has beyond its expectation counts
         a_k (β s_k)², as for prototypes that are β times as long: where β s_k = 1 for all classes,
         ℓ is the distance to their means.
 
@@ -385,8 +385,8 @@ class MemberDistances(NamedTuple):
 class _ExpectedLengths(NamedTuple):
     """How long prototypes are expected to be; see ``Calibration.shrunk``."""
 
-    factors: Tensor  # [t, k] r_k, how long class means are in lengths of their prototypes
-    of_means: Tensor  # [t, k] E‖w_k‖², of the means of n_k samples
+    factors: Tensor  # [t, k] r_k, how long class means are in lengths of the means of their samples
+    of_means: Tensor  # [t, k] E‖w̄_k‖², of the means of n_k samples
     of_rows: Tensor  # [t, 1] E‖z‖² / S of other rows
 
 

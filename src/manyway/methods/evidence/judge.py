@@ -41,10 +41,11 @@ member of a class may have any margin, and ½ε says how often. Where classes ha
 are small for members too.
 
 The proportion p of unknown queries in the batch is not known. It is integrated out, with a prior
-that is 0 with the probability 1 − o, and has the density 2(1 − p) otherwise. o is ``some_unknown``,
-and ε with one example per class. Whether any query is unknown, the whole batch says:
+that is 0 with the probability 1 − χ, and has the density 2(1 − p) otherwise. χ is ``some_unknown``,
+and ε with one example per class. Whether any query is unknown, the whole batch says, by limited
+odds o_q of each query:
 
-    ln o/(1 − o) + ln Σ_p prior(p) exp Σ_q m_q^(−½) ln(1 − p + p o_q),   1/o_q = ε + (1 − ε) exp(−λ_q),
+    ln χ/(1 − χ) + ln Σ_p 2(1 − p) exp Σ_q m_q^(−½) ln(1 − p + p o_q),   1/o_q = ε + (1 − ε) exp(−λ_q),
 
 where m_q queries lie together with q, and judge as their root. Near-copies count as one query. Few
 queries cannot decide it, because odds are limited. Here ε is divided by the root of m_q, for

@@ -302,7 +302,7 @@ def leave_one_out(distances: Tensor, weights: Tensor, masses: Tensor, scatter: T
     """[…, q, k] unbiased squared distances to prototypes without the query itself.
 
     ``weights`` […, q, k] is what each query contributes to a prototype and ``masses`` [k] the
-    total, support included. Without z, of which it contains c, a mean of mass m is m/(m − c) times
+    total, support included. Without z, of which it contains p, a mean of mass m is m/(m − p) times
     as far from z.
     """
     others = masses - weights
@@ -313,9 +313,10 @@ def query_weights(masses: Tensor) -> Tensor:
     """[t, k] how much of a support sample one query counts in the update of a prototype.
 
     It is the agreement: 1 − K̂/min(|Q|, K), where K̂ is the effective number of classes. A class
-    with at most one query is not updated. With the weight a, the prototype of n_k examples becomes
+    with at most one query is not updated. With the weight a, a prototype w_k that is worth c_k
+    samples (``Likelihood.counts``) becomes
 
-        (n_k w_k + a Σ_q u_qk z_q) / (n_k + a m_k),
+        (c_k w_k + a Σ_q u_qk z_q) / (c_k + a m_k),
 
     and every query is classified without its own part in it.
     """

@@ -1,19 +1,19 @@
 """The prior of the labels: Dirichlet-distributed class proportions, integrated out.
 
-The proportions of the K classes have a Dirichlet(α, …, α) prior. Labels with n_k queries of class k
+The proportions of the K classes have a Dirichlet(α, …, α) prior. Labels with M_k queries of class k
 then have the probability
 
-    p(labels | α) = Γ(Kα)/Γ(|Q|+Kα) · Π_k Γ(n_k+α)/Γ(α).
+    p(labels | α) = Γ(Kα)/Γ(|Q|+Kα) · Π_k Γ(M_k+α)/Γ(α).
 
-A small α favours few classes: before it is seen, a further query is of a class that has n_k
-queries, or of one that has none, with the odds n_k + α to α. With a large α all labels are equally
+A small α favours few classes: before it is seen, a further query is of a class that has M_k
+queries, or of one that has none, with the odds M_k + α to α. With a large α all labels are equally
 probable.
 
-Under independent assignments u, n_k is a random count. It is 0 with probability
+Under independent assignments u, M_k is a random count. It is 0 with probability
 p⁰_k = Π_q (1 − u_qk), and c_k = m_k/(1 − p⁰_k) on average otherwise, where m_k = Σ_q u_qk.
 φ(n) = ln Γ(n+α)/Γ(α) is convex and φ(0) = 0, so by Jensen's inequality
 
-    E φ(n_k) ≥ (1 − p⁰_k) φ(c_k) ≥ φ(m_k).
+    E φ(M_k) ≥ (1 − p⁰_k) φ(c_k) ≥ φ(m_k).
 
 The first bound is used here. It is tighter than the second, which is that of mean-field variational
 Bayes and charges a class that is almost absent as if it occurred. Its derivative in u_qk is
@@ -74,7 +74,7 @@ class Slopes(NamedTuple):
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class QueryCounts:
-    """What the assignments say about the random number n_k of queries of each class.
+    """What the assignments say about the random number M_k of queries of each class.
 
     All that the prior needs to know about the queries: the bound and its derivative follow from
     these [t, k] arrays, so that queries may be in memory, in blocks or on other machines.
@@ -112,8 +112,8 @@ class QueryCounts:
     def slopes(self, alpha: Tensor) -> Slopes:
         """The derivative of the bound for concentrations [t].
 
-        With ψ = φ' the digamma function: slope = ψ(c + α), and entry_cost = p⁰ (φ(c) − c ψ(c + α)),
-        which is negative or zero because φ is convex and φ(0) = 0.
+        φ'(c) = ψ(c + α), where ψ is the digamma function. So slope = ψ(c + α), and entry_cost =
+        p⁰ (φ(c) − c ψ(c + α)), which is negative or zero because φ is convex and φ(0) = 0.
         """
         column = alpha.unsqueeze(-1)
         slope = torch.digamma(self.if_present + column)
