@@ -17,7 +17,8 @@ with the mean of the column in 87, 84, 85 and 72; with draws from a normal model
 maximisation, in 77, 83, 81 and 87, and with the means of this model in fewer still on the first
 three: its rows lie on planes, which the metric takes for the shape of the classes.
 
-A column without a number in any example is left out.
+A column without a number in any example is left out. Tasks that are solved together have the same
+columns, so that it is left out in all of them where one has no number in it.
 """
 
 from __future__ import annotations

@@ -49,7 +49,9 @@ class Names:
 
     vectors: Tensor  # [t, k, d]
     worth: Tensor  # [t] how many examples a name counts
-    included: bool  # whether the names are further examples, because a class lacks others
+    # Whether the names are further examples, because a class lacks others. Tasks must have as many
+    # examples, so that it is so in all of them where a class of one task lacks examples.
+    included: bool
     alone: Tensor  # [t, k] whether a class has a name only, and others have examples
 
     def beside_examples(self, items: Tasks) -> Tasks:
