@@ -229,7 +229,6 @@ class InBlocks(BatchQueries):
         ]
         self.before: list[Any] = self.memory  # the same before the last update
         self.any_unknown = False
-        self.active: list[int] = []  # how many classes each update had
         nothing = zeros.double()
         self.state = _State(nothing, nothing, nothing)
 
@@ -358,7 +357,6 @@ class InBlocks(BatchQueries):
         self.state = self.state.after(step, sums)
         log_absent = self.state.log_absent[None]
         self.query_counts = QueryCounts.of_products(self.state.masses[None], log_absent.exp())
-        self.active.append(len(sums.masses))
         return sums
 
     def _idle(self, ahead: Sequence[float], alpha: float) -> Idle:
