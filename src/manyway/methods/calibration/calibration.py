@@ -92,36 +92,45 @@ class Calibration:
     and mapped by the metric. See also ``bounded``.
     """
 
+    # --- Coordinates: see ``place`` ---
     # [t, 1, d] mean of the prototypes; float32 is accurate for distances relative to it
     middle: Tensor
     metric: Metric | None  # None: plain distances
-    offsets: Tensor  # [t, k, d] placed prototypes
+    shrinkage: Tensor  # [t] γ of the metric
     longest: Tensor  # [t] placed features that are longer are shortened; inf: none. See ``bounded``
+
+    # --- Prototypes, and what a distance to them means ---
+    offsets: Tensor  # [t, k, d] w_k, placed prototypes
     # [t, k] what is added to ‖z‖² − 2 z·w_k: ‖w_k‖² minus e_k, what its random error adds to squared
     # distances. e_k is S/n_k for means of n_k samples; for shortened prototypes see ``_shortened``
     squares: Tensor
-    n_varying: Tensor  # [t] d, how many columns of the features are not constant
-    counts: Tensor  # [t, k] n, how many samples a prototype is worth; see also ``shrunk``
-    examples: Tensor  # [t, k] the samples that it was made of
-    scatter: Tensor  # [t] S, the pooled within-class scatter
     precision: Tensor  # [t] τ
-    shrinkage: Tensor  # [t] γ of the metric
+    scatter: Tensor  # [t] S, the pooled within-class scatter
     # [t] standard deviation of ‖z − w‖² − S − S/n for members of their own class, by 1 + 1/n
     noise: Tensor
-    # [t, n] the cross-entropy of left-out samples times their weights, of those that have chosen the
-    # metric where one was learned; no stage reads it
-    left_out_losses: Tensor
-    power: Tensor  # [t] what final probabilities are raised to
-    clumped: Tensor  # [t] κ of ``manyway.methods.evidence.judge``; 0 where it is not measured
+    freedom: Tensor  # [t] f, the degrees of freedom of the differences within classes
+    n_varying: Tensor  # [t] d, how many columns of the features are not constant
+    examples: Tensor  # [t, k] n, the samples that a prototype was made of
+    counts: Tensor  # [t, k] how many samples it is worth: n, and after ``shrunk`` n/(β s)
+
+    # --- How ``shrunk`` has changed prototypes; all are 1 before it ---
     trust: Tensor  # [t, k] β·a·s, by which prototypes are shorter than the means of their samples
+    slopes: Tensor  # [t, k] a, how much ‖z‖² counts in the distance to a prototype
     # [t] √max(r)/β: how far from the middle class means are expected, in lengths of prototypes
     reach: Tensor
-    slopes: Tensor  # [t, k] a, how much ‖z‖² counts in the distance to a prototype
     steepness: Tensor  # [t] what τ was divided by when prototypes became shorter
-    freedom: Tensor  # [t] f, the degrees of freedom of the differences within classes
+
+    # --- How sure answers are; evidence sets both ---
+    power: Tensor  # [t] what final probabilities are raised to
+    clumped: Tensor  # [t] κ of ``manyway.methods.evidence.judge``; 0 where it is not measured
+
+    # --- What was found of single samples ---
     weights: Tensor  # [t, s] how much each sample counts: less than 1 where its label looks wrong
     wrong: Tensor  # [t, s] the probability that its label is wrong
     looks_like: Tensor  # [t, s] the class that it looks like if its label is wrong
+    # [t, n] the cross-entropy of left-out samples times their weights, of those that have chosen
+    # the metric where one was learned. No stage reads it; tests compare metrics by it
+    left_out_losses: Tensor
 
     def place(self, features: Tensor) -> Tensor:
         """[t, n, d] the coordinates of features [t, n, d] in which distances are computed."""

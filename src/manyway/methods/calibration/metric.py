@@ -304,7 +304,7 @@ class Scatter:
         """The inner products of rows and prototypes [t, k, d], for the factor of any γ.
 
         ``crossed`` is what the method of this name gives for the prototypes, and ``plain`` the
-        products for γ = 1.
+        products for γ = 1; these two serve ``Gram.inner`` alone, which needs no prototypes for it.
         """
         both = torch.cat([rows.residuals, prototypes], 1)
         return ScatterInner(both=both, labels=rows.labels, inverted=self.inverts)

@@ -5,6 +5,19 @@ Queries are placed where distances mean something. ``scaling`` makes rows that c
 adds what the names of classes say. Here they are put together: what the support says is
 ``Learned``, and a batch whose likelihood is known is a ``CalibratedBatch``, which all later stages
 read.
+
+A ``Calibration`` is made in this order, and each step needs those before it:
+
+1. near-copies among the examples are dropped, and rows are scaled (``_scaled``);
+2. class means, S, τ and the metric, and all once more without doubtful labels
+   (``calibrate_distances``);
+3. far queries will be brought nearer, unless some may be unknown; prototypes are shrunk, and tuned
+   on request; for unknown queries it is measured how far classes come in clumps
+   (``_FinishForQueries``);
+4. the power of final probabilities is set, and prototypes take in names (``_as_learned``).
+
+Steps 2 and 3 go through some tasks at a time, because their metrics take much memory. That is why
+step 3 is a function that step 2 is given.
 """
 
 from __future__ import annotations
