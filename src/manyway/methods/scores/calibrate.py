@@ -10,9 +10,10 @@ with a temperature T, and the preference b_k of the classifier for class k whate
 - **b** is what items that are *unlike* each other agree on. Each item counts for the classes that it does not have by a
   first search (1 − u_qk), its likely classes are cut (``scores_background``), and the mean is shrunk by how reliable
   it is: with the agreement ρ of two unlike items and n items, nρ / (1 + (n − 1)ρ) (Spearman and Brown).
-- **Labelled items** fit T and b by bias-corrected temperature scaling. Where they cover the part c of the classes,
-  their T and b have the part c. Few of them correct names: an item follows a labelled one that is alike
-  (``Neighbours``), as far as 1 − c.
+- **Labelled items** fit T and b by bias-corrected temperature scaling among the classes that have some: about another
+  class they say nothing. Where they cover the part c of the classes, their T has the part c. Their b has the b above,
+  learned from them too, as the mean of its prior: a class without labelled items keeps it. Few of them correct names:
+  an item follows labelled ones that are alike (``Neighbours``), as far as 1 − c.
 - **A list** of expected classes adds to ln p; see ``listed``.
 """
 
@@ -23,7 +24,7 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
-from manyway.core import one_hot
+from manyway.core import count_labels, one_hot
 from manyway.methods.calibration.temperature_scaling import balanced_weights, fit_scaling
 from manyway.methods.scores.constants import ScoreConstants
 from manyway.methods.scores.items import Part
@@ -43,24 +44,36 @@ class Given:
     labels: Tensor  # [n] their classes
     expected: Tensor  # [k] how likely each class is to occur, in any unit; 0: it is not on a list
     temperature: float | None  # T, where the user says it
+    every: int = 1  # every so many labelled items one is learned from where few are enough
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Neighbours:
     """Labelled items, which correct a classifier that calls a class by another name.
 
-    The probabilities p_q of an item become p_qk + γ Σ_i a_qi [y_i = k], up to a factor, where i are labelled items and
-    a_qi = (Σ_k √(p_qk p_ik))^γ says how much they are alike.
+    Without preferences, the probabilities p_q of an item become, up to a factor,
+
+        p_qk + γ (1 − c) s_qk (s_qk / Σ_j s_qj)²,        a_qi = (Σ_k √(p_qk p_ik))^γ,
+
+    where a_qi says how much a labelled item i is alike, and s_qk is its sum over those of class k. Items that are alike
+    to several classes say little. The sum of n items that are not of the batch is divided by (n + 1)/2, as if each two
+    had the agreement ½: their classes may not occur, and a large number of them proves nothing.
     """
 
     roots: Tensor  # [n, k] √p of the labelled items
-    votes: Tensor  # [n, k] γ where it is their class, else 0
+    counts: Tensor  # [n, k] what an item counts for its class, else 0
+    bias: Tensor  # [k] the preferences that are left out of p
     power: float  # γ
+    weight: float  # γ (1 − c)
 
     def teach(self, z: Tensor) -> Tensor:
         """[b, k] log-probabilities that have learned from the labelled items."""
-        alike = ((z / 2).exp() @ self.roots.mT).clamp(0, 1).pow(self.power)
-        return torch.logaddexp(z, (alike @ self.votes).log()).log_softmax(-1)
+        own = (z - self.bias).log_softmax(-1)
+        alike = ((own / 2).exp() @ self.roots.mT).clamp(0, 1).pow(self.power)
+        found = alike @ self.counts
+        total = found.sum(-1, keepdim=True).clamp_min(torch.finfo(z.dtype).tiny)
+        votes = self.weight * found * (found / total).square()
+        return (torch.logaddexp(own, votes.log()) + self.bias).log_softmax(-1)
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -74,9 +87,13 @@ class Calibration:
     hidden: float  # the gain in nats that preferences may have which these scores do not show
     coverage: float  # c: the part of the classes that has labelled items
 
+    def alone(self, posteriors: Tensor) -> Tensor:
+        """[b, k] what z is without labelled items."""
+        return ((posteriors + self.listed) / self.temperature).log_softmax(-1)
+
     def own(self, posteriors: Tensor) -> Tensor:
         """[b, k] z, the classifier's own log-probabilities at temperature T, from log-posteriors."""
-        z = ((posteriors + self.listed) / self.temperature).log_softmax(-1)
+        z = self.alone(posteriors)
         if self.neighbours is not None:
             z = self.neighbours.teach(z)
         return z
@@ -92,17 +109,16 @@ def calibrate(sample: Part, given: Given, limits: Limits, constants: ScoreConsta
     some = sample.known >= 0
     labelled = torch.cat([posteriors[some], given.labelled])
     labels = torch.cat([sample.known[some], given.labels])
-    n_classes = posteriors.shape[-1]
-    coverage = len(set(labels.tolist())) / n_classes
-    fitted = fit_labelled(labelled, labels)
-    temperature = _temperature(posteriors, fitted, coverage, constants)
-    if given.temperature is not None:
-        temperature = given.temperature
+    coverage = len(set(labels.tolist())) / posteriors.shape[-1]
+    temperature = given.temperature
+    if temperature is None:
+        fitted = fit_labelled(labelled, labels)
+        temperature = _temperature(posteriors, fitted, coverage, constants)
     found = Calibration(
         temperature=temperature,
         bias=torch.zeros_like(posteriors[0]),
         listed=torch.zeros_like(posteriors[0]),
-        neighbours=_neighbours(labelled / temperature, labels, 1 - coverage, constants),
+        neighbours=None,
         hidden=0.0,
         coverage=coverage,
     )
@@ -112,20 +128,58 @@ def calibrate(sample: Part, given: Given, limits: Limits, constants: ScoreConsta
         added = listed(calibrated, given.expected, first.sum(0))
         found = replace(found, listed=temperature * added)
         first = search_sample(posteriors, sample.known, found.likelihood, limits)
-    preference = preferences(found.own(posteriors), first, temperature, constants)
-    bias = (1 - coverage) * preference.bias - coverage * fitted[:-1]
-    return replace(found, bias=bias, hidden=(1 - coverage) * preference.hidden)
+    z = (labelled / temperature).log_softmax(-1)  # a list is of the batch
+    found = _with_bias(found, sample._replace(u=first), given, (z, labels), constants)
+    if 0 < coverage < 1:
+        found = replace(found, neighbours=_neighbours(z, labels, int(some.sum()), found, constants))
+        first = search_sample(posteriors, sample.known, found.likelihood, limits)
+        found = _with_bias(found, sample._replace(u=first), given, (z, labels), constants)
+    return found
+
+
+def _with_bias(
+    found: Calibration,
+    sample: Part,
+    given: Given,
+    labelled: tuple[Tensor, Tensor],
+    constants: ScoreConstants,
+) -> Calibration:
+    """With the preferences that assigned items and labelled ones show.
+
+    ``labelled`` are log-probabilities [n, k] and labels [n], of items of the batch too.
+    """
+    z, labels = labelled
+    # What a classifier likes whatever the item is, items of other classes show as well.
+    others = (given.labelled / found.temperature).log_softmax(-1)[:: given.every]
+    own = one_hot(given.labels[:: given.every], z.shape[-1], z.dtype)
+    preference = preferences(
+        torch.cat([found.alone(sample.posteriors), others]),
+        torch.cat([sample.u, own]),
+        found.temperature,
+        constants,
+    )
+    fitted = fit_labelled(z - preference.bias, labels)
+    hidden = (1 - found.coverage) * preference.hidden
+    return replace(found, bias=preference.bias - fitted[:-1], hidden=hidden)
 
 
 def fit_labelled(posteriors: Tensor, labels: Tensor) -> Tensor:
-    """[k + 1] what is added to the log-posteriors [n, k] of each class, and last 1/T, fitted to labels [n]."""
+    """[k + 1] what is added to the log-posteriors [n, k] of each class, and last 1/T, fitted to labels [n].
+
+    Labels are of the classes that some item has: these are compared with each other, and nothing is added to others.
+    """
+    fitted = torch.nn.functional.pad(posteriors.new_zeros(posteriors.shape[-1]), (0, 1), value=1.0)
     if not len(labels):
-        return torch.nn.functional.pad(
-            posteriors.new_zeros(posteriors.shape[-1]), (0, 1), value=1.0
-        )
-    logits = posteriors.double()[None]
-    weights = balanced_weights(labels[None], torch.ones_like(logits[..., 0]), posteriors.shape[-1])
-    return fit_scaling(logits, labels[None], weights)[0].to(posteriors)
+        return fitted
+    counts = count_labels(labels[None], posteriors.shape[-1])[0]
+    classes = (counts > 0).nonzero().squeeze(1)
+    labels = torch.searchsorted(classes, labels)
+    logits = posteriors[:, classes].double()[None]
+    weights = balanced_weights(labels[None], torch.ones_like(logits[..., 0]), len(classes))
+    found = fit_scaling(logits, labels[None], weights)[0].to(posteriors)
+    fitted[classes] = found[:-1]
+    fitted[-1] = found[-1]
+    return fitted
 
 
 def _temperature(
@@ -156,14 +210,18 @@ def exponent_for(logs: Tensor, wanted: Tensor, weights: Tensor) -> Tensor:
 
 
 def _neighbours(
-    z: Tensor, labels: Tensor, part: float, constants: ScoreConstants
-) -> Neighbours | None:
-    """Labelled items as neighbours, which count ``part`` of what they could; None without any."""
-    if not len(labels):
-        return None
-    probabilities = z.log_softmax(-1)
-    votes = part * constants.scores_alike * one_hot(labels, z.shape[-1], z.dtype)
-    return Neighbours(roots=(probabilities / 2).exp(), votes=votes, power=constants.scores_alike)
+    z: Tensor, labels: Tensor, n_known: int, found: Calibration, constants: ScoreConstants
+) -> Neighbours:
+    """Labelled items with log-probabilities z [n, k] as neighbours; of the batch are the first ones."""
+    own = one_hot(labels, z.shape[-1], z.dtype)
+    counts = torch.cat([own[:n_known], own[n_known:] * 2 / (own[n_known:].sum(0) + 1)])
+    return Neighbours(
+        roots=((z - found.bias).log_softmax(-1) / 2).exp(),
+        counts=counts,
+        bias=found.bias,
+        power=constants.scores_alike,
+        weight=(1 - found.coverage) * constants.scores_alike,
+    )
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)

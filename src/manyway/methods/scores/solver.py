@@ -294,10 +294,15 @@ class _Labels:
 def _labels(task: Tasks, classes: Tensor) -> _Labels:
     """The known labels of a batch, and a sample that has all of these."""
     known = _numbers(classes, task.n_classes)[task.known_labels[0]]
-    most = min(_MOST_ITEMS, max(_LEAST_ITEMS, _MOST_SCORES // len(classes)))
     sampled = known >= 0
-    sampled[:: ceil(task.n_query / most)] = True
+    sampled[:: _step(task.n_query, classes)] = True
     return _Labels(known=known, sampled=sampled)
+
+
+def _step(n_items: int, classes: Tensor) -> int:
+    """Every so many items one is enough to learn a few numbers; see ``_MOST_ITEMS``."""
+    most = min(_MOST_ITEMS, max(_LEAST_ITEMS, _MOST_SCORES // len(classes)))
+    return max(1, ceil(n_items / most))
 
 
 def _given(task: Tasks, classes: Tensor, options: Options) -> Given:
@@ -310,6 +315,7 @@ def _given(task: Tasks, classes: Tensor, options: Options) -> Given:
         labels=_numbers(classes, task.n_classes)[task.support_labels[0]],
         expected=expected,
         temperature=options.temperature,
+        every=_step(task.support.shape[1], classes),
     )
 
 
