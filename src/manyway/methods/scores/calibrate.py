@@ -20,6 +20,7 @@ with a temperature T, and the preference b_k of the classifier for class k whate
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -128,37 +129,45 @@ def calibrate(sample: Part, given: Given, limits: Limits, constants: ScoreConsta
         added = listed(calibrated, given.expected, first.sum(0))
         found = replace(found, listed=temperature * added)
         first = search_sample(posteriors, sample.known, found.likelihood, limits)
-    z = (labelled / temperature).log_softmax(-1)  # a list is of the batch
-    found = _with_bias(found, sample._replace(u=first), given, (z, labels), constants)
+    all_labelled = _Labelled(
+        z=(labelled / temperature).log_softmax(-1),  # a list is of the batch
+        labels=labels,
+        n_of_batch=int(some.sum()),
+    )
+    found = _with_bias(found, sample._replace(u=first), given, all_labelled, constants)
     if 0 < coverage < 1:
-        found = replace(found, neighbours=_neighbours(z, labels, int(some.sum()), found, constants))
+        found = replace(found, neighbours=_neighbours(all_labelled, found, constants))
         first = search_sample(posteriors, sample.known, found.likelihood, limits)
-        found = _with_bias(found, sample._replace(u=first), given, (z, labels), constants)
+        found = _with_bias(found, sample._replace(u=first), given, all_labelled, constants)
     return found
+
+
+class _Labelled(NamedTuple):
+    """All labelled items, those of the batch first."""
+
+    z: Tensor  # [n, k] the log-probabilities of the classifier at temperature T
+    labels: Tensor  # [n]
+    n_of_batch: int
 
 
 def _with_bias(
     found: Calibration,
     sample: Part,
     given: Given,
-    labelled: tuple[Tensor, Tensor],
+    labelled: _Labelled,
     constants: ScoreConstants,
 ) -> Calibration:
-    """With the preferences that assigned items and labelled ones show.
-
-    ``labelled`` are log-probabilities [n, k] and labels [n], of items of the batch too.
-    """
-    z, labels = labelled
+    """With the preferences that assigned items and labelled ones show."""
     # What a classifier likes whatever the item is, items of other classes show as well.
     others = (given.labelled / found.temperature).log_softmax(-1)[:: given.every]
-    own = one_hot(given.labels[:: given.every], z.shape[-1], z.dtype)
+    own = one_hot(given.labels[:: given.every], labelled.z.shape[-1], labelled.z.dtype)
     preference = preferences(
         torch.cat([found.alone(sample.posteriors), others]),
         torch.cat([sample.u, own]),
         found.temperature,
         constants,
     )
-    fitted = fit_labelled(z - preference.bias, labels)
+    fitted = fit_labelled(labelled.z - preference.bias, labelled.labels)
     hidden = (1 - found.coverage) * preference.hidden
     return replace(found, bias=preference.bias - fitted[:-1], hidden=hidden)
 
@@ -209,12 +218,13 @@ def exponent_for(logs: Tensor, wanted: Tensor, weights: Tensor) -> Tensor:
     return ((low + high) / 2).exp()
 
 
-def _neighbours(
-    z: Tensor, labels: Tensor, n_known: int, found: Calibration, constants: ScoreConstants
-) -> Neighbours:
-    """Labelled items with log-probabilities z [n, k] as neighbours; of the batch are the first ones."""
-    own = one_hot(labels, z.shape[-1], z.dtype)
-    counts = torch.cat([own[:n_known], own[n_known:] * 2 / (own[n_known:].sum(0) + 1)])
+def _neighbours(labelled: _Labelled, found: Calibration, constants: ScoreConstants) -> Neighbours:
+    """Labelled items as neighbours of others."""
+    z = labelled.z
+    own = one_hot(labelled.labels, z.shape[-1], z.dtype)
+    of_batch = own[: labelled.n_of_batch]
+    of_others = own[labelled.n_of_batch :]
+    counts = torch.cat([of_batch, of_others * 2 / (of_others.sum(0) + 1)])
     return Neighbours(
         roots=((z - found.bias).log_softmax(-1) / 2).exp(),
         counts=counts,
