@@ -37,7 +37,10 @@ def test_a_sample_can_be_left_out_unless_each_class_has_one(shots):
 
 
 def test_all_of_few_examples_are_left_out():
-    assert left_out_samples(*labels_of(3, 9, 1)).tolist() == [list(range(13))]
+    labels, numbers = labels_of(3, 9, 1)
+    found = left_out_samples(labels, numbers)[0]
+    assert sorted(found.tolist()) == list(range(13))
+    assert labels[0, found].tolist() == [0] * 3 + [1] * 9 + [2]  # class after class
 
 
 @pytest.mark.parametrize(
@@ -54,7 +57,9 @@ def test_of_many_each_class_gives_an_equal_share_as_far_as_it_has_them(counts, e
     assert len(found) == len(found.unique()) == MOST_SAMPLES
     taken = labels[0, found].bincount(minlength=len(counts))
     assert (taken >= torch.tensor(expected)).all()
-    assert (found.diff() > 0).all()
+    of_class = labels[0, found]
+    assert (of_class.diff() >= 0).all()
+    assert all((found[of_class == k].diff() > 0).all() for k in range(len(counts)))
 
 
 def test_those_of_a_class_are_evenly_spaced():
@@ -65,7 +70,8 @@ def test_those_of_a_class_are_evenly_spaced():
 
 def test_of_more_classes_than_can_be_left_out_every_so_many_examples_are():
     labels = torch.arange(600).repeat(2)[None]
-    assert left_out_samples(labels, torch.full((1, 600), 2.0))[0].tolist() == list(range(0, 1200, 3))
+    class_after_class = [place for k in range(600) for place in (k, 600 + k)]
+    assert left_out_samples(labels, torch.full((1, 600), 2.0))[0].tolist() == class_after_class[::3]
 
 
 def test_tasks_that_share_their_labels_share_what_is_left_out():

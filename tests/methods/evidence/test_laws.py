@@ -353,6 +353,15 @@ def test_a_second_example_of_one_class_costs_no_accuracy():
     assert of_more > of_one - 0.015
 
 
+def test_many_examples_may_come_class_after_class_or_in_turn():
+    """Some of them are looked at, of every class: every second one of two classes in turn would be of one class."""
+    table = Table.of(20, 200, seed=1, n_classes=4)
+    in_turn = np.arange(800).reshape(4, 200).T.ravel()
+    turned = table._replace(examples=table.examples[in_turn], classes=table.classes[in_turn])
+    expected, found = (solve("evidence", tasks_of([one])) for one in (table, turned))
+    torch.testing.assert_close(found.probabilities, expected.probabilities, rtol=0, atol=1e-6)
+
+
 def labelled_with_unequal_examples(counts):
     """Normal features: how many items are right, and how many more get a class of few examples than have one."""
     right, nearest, of_few, truly = [], [], [], []

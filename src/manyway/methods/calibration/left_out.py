@@ -40,15 +40,16 @@ def left_out_samples(labels: Tensor, counts: Tensor) -> Tensor:
     All, or at most 512: evenly spaced ones of each class, as equally shared by the classes (with
     counts [t, k]) as their samples allow. There are as many for each task. Where equal shares leave
     some of the 512 over, the first further samples make up the number. With more than 512 classes
-    they are evenly spaced ones of all samples, whatever their classes.
+    they are evenly spaced ones of all samples, whatever their classes. They come class after class,
+    so that every second one of them is of every class, too.
     """
     if labels.stride(0) == 0 and len(labels) > 1:
         return left_out_samples(labels[:1], counts[:1]).expand(len(labels), -1)
-    n_tasks, n_samples = labels.shape
-    everything = torch.arange(n_samples, device=labels.device)
+    n_samples = labels.shape[1]
+    by_class = labels.argsort(dim=1, stable=True)
     if n_samples <= MOST_SAMPLES or counts.shape[1] > MOST_SAMPLES:
-        return everything[:: ceil(n_samples / MOST_SAMPLES)].expand(n_tasks, -1)
-    share = torch.zeros(n_tasks, 1, dtype=counts.dtype, device=counts.device)
+        return by_class[:, :: ceil(n_samples / MOST_SAMPLES)]
+    share = torch.zeros(len(labels), 1, dtype=counts.dtype, device=counts.device)
     for step in reversed(range(MOST_SAMPLES.bit_length())):  # the largest share that all can have
         more = share + 2**step
         total = torch.minimum(counts, more).sum(-1, keepdim=True)
@@ -57,8 +58,9 @@ def left_out_samples(labels: Tensor, counts: Tensor) -> Tensor:
     ranks = ranks_of(labels, counts)
     sizes = counts.gather(1, labels)
     chosen = ((ranks + 1) * shares / sizes).floor() > (ranks * shares / sizes).floor()
-    chosen_first = (~chosen).long().argsort(dim=1, stable=True)
-    return chosen_first[:, :MOST_SAMPLES].sort(1).values
+    chosen_first = (~chosen.gather(1, by_class)).long().argsort(dim=1, stable=True)
+    places = chosen_first[:, :MOST_SAMPLES].sort(1).values
+    return by_class.gather(1, places)
 
 
 def ranks_of(labels: Tensor, counts: Tensor) -> Tensor:

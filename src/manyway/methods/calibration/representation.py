@@ -207,7 +207,7 @@ def learn_representation(tasks: Tasks, constants: Constants) -> Representation:
     The mean of the base classes, where it is given, is the middle of symmetric columns.
     """
     tasks = tasks[:1] if tasks.shared_support else tasks
-    examples = _Examples.of(tasks)
+    examples = _Examples.of(_class_by_class(tasks))
     rows = examples.rows
     scales = _middle_and_scales(rows, examples.unit, examples.classes)
     middle = scales.middle
@@ -292,6 +292,21 @@ class _Examples(NamedTuple):
             unit=_positive(_raised(found.largest, power)),
             classes=classes,
         )
+
+
+def _class_by_class(tasks: Tasks) -> Tasks:
+    """The tasks with their examples class after class, so that every so many of them are of all classes."""
+    labels = tasks.support_labels
+    of_one = labels[:1] if labels.stride(0) == 0 else labels  # one order for all tasks
+    if bool((of_one.diff(dim=1) >= 0).all()):
+        return tasks
+    order = of_one.argsort(dim=1, stable=True).expand_as(labels)
+    return replace(
+        tasks,
+        support_table=tasks.support_table.reshape(-1, tasks.n_features),
+        support_index=tasks.support_rows.gather(1, order),
+        support_labels=labels.gather(1, order),
+    )
 
 
 def _positive(units: Tensor) -> Tensor:
