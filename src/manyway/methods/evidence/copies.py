@@ -173,7 +173,8 @@ def _distinct_rows(tasks: Tasks, schedule: Schedule) -> Tensor | None:
     rows = tasks.support[0].double()
     labels = tasks.support_labels[0]
     pairs = _Pairs.of(rows, labels)
-    if pairs is None:
+    # Most often no two are near: to look for the steps of all columns would take longest.
+    if pairs is None or not bool((pairs.distances <= pairs.near(schedule)).any()):
         return None
     unequal = pairs.without(pairs.seem_equal(schedule))
     if unequal is None:
@@ -191,9 +192,8 @@ class _Pairs:
     """
 
     rows: Tensor  # [s, d] in these units
-    order: (
-        Tensor  # [s] the examples of the smallest classes first, and of one class after the other
-    )
+    # [s] the examples of the smallest classes first, and of one class after the other
+    order: Tensor
     within: list[Tensor]  # [c, n, n] the squared distances in the c classes with n examples each
     distances: Tensor  # [p] of all pairs
 
