@@ -10,7 +10,7 @@ say. How many copies there are says how certain it is that a class occurs.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import partial
+from functools import cached_property, partial
 from typing import NamedTuple
 
 import torch
@@ -221,7 +221,20 @@ class _Pairs:
 
     def seem_equal(self, schedule: Schedule) -> Tensor:
         """[] the one below which they are near-copies that only rounding can tell apart."""
-        return torch.minimum(self.near(schedule), _rounding(self.rows))
+        return torch.minimum(self.near(schedule), self.rounding)
+
+    @cached_property
+    def rounding(self) -> Tensor:
+        """[] the squared distance of examples that only rounding tells apart.
+
+        It is Σ_j h_j²/6 for the least step h_j of a column, and what the distance itself is rounded
+        by. All columns are sorted for it, once.
+        """
+        steps = self.rows.sort(0).values.diff(dim=0)
+        least_steps = torch.where(steps > 0, steps, torch.inf).amin(0).nan_to_num(posinf=0)
+        of_values = least_steps.square().sum() / _ROUNDING
+        longest = self.rows.square().sum(1).max()
+        return of_values + self.rows.shape[1] * torch.finfo(self.rows.dtype).eps * longest
 
     def without(self, limit: Tensor) -> Tensor | None:
         """[n] the examples without those that are nearer to an earlier one than the limit.
@@ -235,8 +248,21 @@ class _Pairs:
         dropped = 1 - len(kept) / len(self.order)
         if not dropped:
             return None
-        by_chance = _chance(self.rows, self.distances, limit) * len(self.distances)
+        by_chance = self._chance(limit) * len(self.distances)
         return None if by_chance >= dropped**2 * len(self.order) else kept
+
+    def _chance(self, limit: Tensor) -> Tensor:
+        """[] the probability that two different samples of a class are nearer than near-copies are.
+
+        The squared distances of all pairs say it: they are like those of normal features in n
+        directions, 1/n = ln mean d² − mean ln d² + 1/pairs, for few pairs say less. Samples that
+        are as near as rounding moves them seem equal.
+        """
+        far = self.distances[self.distances > limit]
+        inverse = far.mean().log() - far.log().mean() + 1 / max(len(far), 1)
+        half = 0.5 / inverse.clamp_min(1 / self.rows.shape[1])
+        near = torch.maximum(limit, self.rounding)
+        return torch.special.gammainc(half, half * near / far.mean())
 
 
 def _classes_of_one_size(rows: Tensor, counts: Tensor) -> list[Tensor]:
@@ -265,31 +291,6 @@ def _scaled(rows: Tensor) -> Tensor:
     scale = rows.std(0)
     tiny = torch.finfo(scale.dtype).tiny
     return (rows - rows.mean(0)) / scale.clamp_min(scale.median()).clamp_min(tiny)
-
-
-def _rounding(rows: Tensor) -> Tensor:
-    """[] the squared distance of samples that only rounding tells apart.
-
-    It is Σ_j h_j²/6 for the least step h_j of a column, and what the distance itself is rounded by.
-    """
-    steps = rows.sort(0).values.diff(dim=0)
-    least_steps = torch.where(steps > 0, steps, torch.inf).amin(0).nan_to_num(posinf=0)
-    of_values = least_steps.square().sum() / _ROUNDING
-    of_distances = rows.shape[1] * torch.finfo(rows.dtype).eps * rows.square().sum(1).max()
-    return of_values + of_distances
-
-
-def _chance(rows: Tensor, pairs: Tensor, limit: Tensor) -> Tensor:
-    """[] the probability that two different samples of a class are nearer than near-copies are.
-
-    The squared distances of all ``pairs`` [p] say it: they are like those of normal features in n
-    directions, 1/n = ln mean d² − mean ln d² + 1/pairs, for few pairs say less. Samples that are as
-    near as rounding moves them seem equal.
-    """
-    far = pairs[pairs > limit]
-    inverse = far.mean().log() - far.log().mean() + 1 / max(len(far), 1)
-    half = 0.5 / inverse.clamp_min(1 / rows.shape[1])
-    return torch.special.gammainc(half, half * torch.maximum(limit, _rounding(rows)) / far.mean())
 
 
 def copy_distance(
