@@ -82,8 +82,11 @@ def _open(path: Path, sheet: str | None, count: int | None) -> Table:
             if sum(info.file_size for info in archive.infolist()) > most_unpacked(path.stat().st_size):
                 raise ValueError("it unpacks to far more than its size")
             pages = [name for name in archive.namelist() if name.startswith("xl/worksheets/")]
-            formulas = any(_NOT_COMPUTED.search(archive.read(name)) for name in pages)
-            merged = {name: _MERGED.findall(archive.read(name)) for name in pages}
+            formulas, merged = False, {}
+            for name in pages:
+                page = archive.read(name)
+                formulas = formulas or _NOT_COMPUTED.search(page) is not None
+                merged[name] = _MERGED.findall(page)
         book = openpyxl.load_workbook(path, read_only=True, data_only=True)
         names = [page.title for page in book.worksheets]
         shown = [page.title for page in book.worksheets if page.sheet_state == "visible"] or names
