@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from manyway import InputError, TaskSpec, evaluate, sample_tasks, solve
+from manyway.evaluation import review as module
 from manyway.evaluation.review import REVIEWERS, review
 from manyway.sampling.embedded import load_glyphs
 
@@ -42,6 +43,31 @@ def test_methods_that_take_no_known_labels_can_have_them_as_examples():
     assert evaluate("simpleshot", load_glyphs("val"), spec, 2).accuracy > 3 / 16
     with pytest.raises(InputError, match="simpleshot cannot use known labels of queries"):
         evaluate("simpleshot", load_glyphs("val"), TaskSpec(**SHAPE, n_answers=3, reviewer="known"), 2)
+
+
+def test_a_review_goes_on_where_one_with_fewer_answers_has_stopped(monkeypatch):
+    """Each number of answers of a suite costs only the questions beyond the one before it."""
+    letters = load_glyphs("val")
+    solved = []
+    ask = REVIEWERS["known"]
+
+    def counting(method, tasks, params):
+        answer = ask(method, tasks, params)
+        return lambda known: solved.append(int((known >= 0).sum(1).max())) or answer(known)
+
+    def labels_known_when_solved(n_answers, seed=3):
+        solved.clear()
+        spec = TaskSpec(**SHAPE, n_answers=n_answers, reviewer="known")
+        right = evaluate("evidence", letters, spec, 2, seed).correct.tolist()
+        return right, list(solved)
+
+    monkeypatch.setattr(module, "REVIEWERS", {"known": counting})
+    assert labels_known_when_solved(3)[1] == [0, 1, 2, 3]
+    right, after = labels_known_when_solved(5)
+    assert after == [3, 4, 5]
+    assert labels_known_when_solved(2)[1] == [2]
+    assert labels_known_when_solved(3, seed=4)[1] == [0, 1, 2, 3]  # other tasks
+    assert right == correct("known", 5).tolist()  # from the beginning, on a table of its own
 
 
 def test_bad_input_is_refused_with_a_sentence():

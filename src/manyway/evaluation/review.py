@@ -4,9 +4,10 @@ The person looks at one query after the other and gives its true label. The way 
 (``REVIEWERS``) decides which query is next, and what its label changes.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Hashable, Mapping
 from functools import partial
 from inspect import signature
+from threading import Lock
 from typing import Any, NamedTuple
 
 import torch
@@ -73,17 +74,65 @@ def review(
             f"n_answers is {n_answers}; it must be from 0 to {tasks.n_query}, "
             "the number of queries."
         )
-    truth = tasks.query_labels
     answer = REVIEWERS[reviewer](method, tasks, params)
-    known = torch.full_like(truth, -1)
-    for _ in range(n_answers):
+    key = _key(method, tasks, reviewer, params)
+    asked = _QUESTIONS.of(tasks, key)[:, :n_answers]
+    known = _known_after(asked, tasks.query_labels)
+    while asked.shape[1] < n_answers:
         scores = answer(known).make_scores().masked_fill(known >= 0, -torch.inf)
-        asked = scores.argmax(1, keepdim=True)
-        known = known.scatter(1, asked, truth.gather(1, asked))
+        asked = torch.cat([asked, scores.argmax(1, keepdim=True)], 1)
+        known = _known_after(asked, tasks.query_labels)
+    _QUESTIONS.keep(tasks, key, asked)
     solution = answer(known).solution
     given = one_hot(known.clamp_min(0), tasks.n_classes, tasks.dtype)
     probabilities = torch.where((known >= 0).unsqueeze(-1), given, solution.probabilities)
     return solution.changed(probabilities=probabilities)
+
+
+def _known_after(asked: Tensor, truth: Tensor) -> Tensor:
+    """[t, q] the labels that are known after the questions [t, n]; -1 where none is."""
+    return torch.full_like(truth, -1).scatter(1, asked, truth.gather(1, asked))
+
+
+class _Questions:
+    """The questions of earlier reviews of tasks that are drawn from one table of features.
+
+    What is asked next follows from the tasks and the answers so far. So a review with more answers
+    goes on where one with fewer has stopped: suites measure several numbers of answers.
+    """
+
+    def __init__(self) -> None:
+        self.table: Tensor | None = None
+        self.asked: dict[Hashable, Tensor] = {}
+        self.lock = Lock()  # chunks of tasks may be solved side by side
+
+    def of(self, tasks: Tasks, key: Hashable) -> Tensor:
+        """[t, n] the queries that were asked for so far, in their order."""
+        none = torch.zeros((len(tasks), 0), dtype=torch.long)
+        with self.lock:
+            asked = self.asked.get(key, none) if tasks.query_table is self.table else none
+        return asked.to(tasks.device)
+
+    def keep(self, tasks: Tasks, key: Hashable, asked: Tensor) -> None:
+        if tasks.support_table is not tasks.query_table:  # not drawn from one table
+            return
+        with self.lock:
+            if tasks.query_table is not self.table:
+                self.table = tasks.query_table
+                self.asked = {}
+            earlier = self.asked.get(key)
+            if earlier is None or earlier.shape[1] < asked.shape[1]:
+                self.asked[key] = asked.cpu()
+
+
+_QUESTIONS = _Questions()
+
+
+def _key(method: str, tasks: Tasks, reviewer: Reviewer, params: Mapping[str, Any]) -> Hashable:
+    """What the questions follow from, besides the table of features."""
+    rows = tasks.support_index, tasks.support_labels, tasks.query_index, tasks.class_ids
+    drawn = (None if of is None else of.cpu().numpy().tobytes() for of in rows)
+    return method, reviewer, repr(sorted(params.items())), *drawn
 
 
 def _known(method: str, tasks: Tasks, params: dict[str, Any]) -> Respond:
@@ -167,12 +216,12 @@ def _strategy(method: str, tasks: Tasks, params: dict[str, Any], *, name: str) -
         def predict(self, X: Any) -> Any:
             return (X @ self.query.T @ self.probabilities.numpy()).argmax(1)
 
-    strategies = [getattr(pool, name)(random_state=0) for _ in features]
-
     def choose(known: Tensor, probabilities: Tensor) -> Tensor:
         scores = torch.zeros(known.shape)
         given = Given()
-        for t, (strategy, query) in enumerate(zip(strategies, features, strict=True)):
+        for t, query in enumerate(features):
+            # what it draws follows from the answers so far: reviews may go on (``_Questions``)
+            strategy = getattr(pool, name)(random_state=int((known[t] >= 0).sum()))
             given.probabilities = probabilities[t]
             given.query = query
             given.is_open = known[t] < 0
