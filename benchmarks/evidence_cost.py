@@ -19,7 +19,7 @@ from benchmarks.measure import count_cpu_time, seconds, show
 from manyway import TaskSpec, sample_tasks, solve
 from manyway.bench.data import find_features
 from manyway.core.transforms import transform
-from manyway.methods.calibration.calibration import calibrate_distances
+from manyway.methods.calibration.calibrating import calibrate_distances
 from manyway.methods.calibration.metric import _shrunk, products_among, solve_lower
 from manyway.methods.evidence.schedule import Schedule
 

@@ -4,10 +4,10 @@ CALIBRATION = "manyway.methods.calibration"
 EVIDENCE = "manyway.methods.evidence"
 SCORES = "manyway.methods.scores"
 DOUBLED = {
-    f"{CALIBRATION}.calibration": {
-        "_MOST_FOR_METRIC": 512, "_MOMENT_STEPS": 6, "_LEAST_SCATTER": 2e-6, "_LEAST_FACTOR": 0.01,
-        "_LESS": 1 - 2e-5, "_EXACT_FEATURES": 128, "_FARTHEST": 2e12, "_LEAST_FREEDOM": 8, "_NO_LOSS": 2e-30,
-    },
+    f"{CALIBRATION}.calibrating": {"_MOST_FOR_METRIC": 512},
+    f"{CALIBRATION}.metric_choice": {"_LESS": 1 - 2e-5, "_EXACT_FEATURES": 128, "_NO_LOSS": 2e-30},
+    f"{CALIBRATION}.moments": {"_LEAST_SCATTER": 2e-6, "_LEAST_FREEDOM": 8},
+    f"{CALIBRATION}.prototypes": {"_MOMENT_STEPS": 6, "_LEAST_FACTOR": 0.01, "_FARTHEST": 2e12},
     f"{CALIBRATION}.distances": {"_FEW_FEATURES": 8},
     f"{CALIBRATION}.left_out": {
         "MOST_SAMPLES": 1024, "_NEWTON_STEPS": 16, "_REFIT_STEPS": 6, "_LEAST_NOISE": 2e-3, "_LEAST_WEIGHT": 2e-9,

@@ -44,7 +44,7 @@ SIZES_OF_KERNELS = {
     },
     "methods.calibration.root_kernel": {"_LEAST_SIZE", "_PART", "_HALF"},
     "methods.calibration.metric": {"_MANY_CLASSES", "_PANEL", "_WIDE_PANEL"},
-    "methods.calibration.calibration": {
+    "methods.calibration.calibrating": {
         "_BLOCK_NUMBERS",
         "_ARRAYS_OF_DISTANCES",
         "_ARRAYS_OF_METRIC",
@@ -76,7 +76,7 @@ CHANGE_ANSWERS = {
         "_MOST_CLASSES",
         "_MOST_OF_CLASS",
     },
-    "methods.calibration.calibration": {"_SHRINKAGES"},  # a grid
+    "methods.calibration.metric_choice": {"_SHRINKAGES"},  # a grid
     "methods.calibration.temperature_scaling": {"_SCALE_SD", "_BIAS_SD"},  # priors of label-shift
     "methods.calibration.tuning": {
         "_FOLDS",

@@ -127,14 +127,18 @@ def _corrected(posteriors: Tensor, max_iter: int, tol: float, **more: Any) -> So
 def _calibrated_on_left_out(tasks: Tasks) -> tuple[Tensor, Tensor]:
     """Class means [t, k, d], and logits [t, q, k] that were calibrated on the support."""
     found = calibrate_distances(tasks, Constants(), metric=False)
-    logits = found.log_likelihood(found.place(tasks.query))
-    if bool((found.counts > 1).any()):
-        known = tasks[: len(found.counts)]  # one task where all have the same support
-        left_out = LeftOut.of(known.support_labels, found.counts, found.scatter, found.precision)
-        distances = left_out.distances(found.place(known.support), found.offsets)
+    coordinates = found.coordinates
+    prototypes = found.prototypes
+    logits = found.log_likelihood(coordinates.place(tasks.query))
+    if bool((prototypes.counts > 1).any()):
+        known = tasks[: len(prototypes.counts)]  # one task where all have the same support
+        scatter = found.within.scatter
+        left_out = LeftOut.of(known.support_labels, prototypes.counts, scatter, found.precision)
+        distances = left_out.distances(coordinates.place(known.support), prototypes.offsets)
         likelihood = distances.mul_(found.precision.mul(-0.5).view(-1, 1, 1))
         logits = scaled(logits, likelihood, known.support_labels, left_out.usable)
-    return (found.middle + found.offsets).expand(tasks.n_tasks, -1, -1), logits
+    means = coordinates.middle + prototypes.offsets
+    return means.expand(tasks.n_tasks, -1, -1), logits
 
 
 def class_proportions(

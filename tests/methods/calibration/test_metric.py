@@ -16,7 +16,7 @@ from benchmarks.agree import Sizes
 from benchmarks.agree import make_tasks as tasks_of_sizes
 from manyway import Tasks, solve
 from manyway.core.transforms import transform
-from manyway.methods.calibration.calibration import calibrate_distances
+from manyway.methods.calibration.calibrating import calibrate_distances
 from manyway.methods.calibration.left_out import LeftOut
 from manyway.methods.calibration.metric import (
     Contrasts,
@@ -121,7 +121,7 @@ def test_left_out_samples_are_missing_from_their_prototype_and_from_the_metric(n
     inner = inner_products(metrics, tasks, gamma)
     plain = calibrate_distances(tasks, Schedule(), metric=False)
     usual = torch.ones(1, dtype=torch.float64)
-    left_out = LeftOut.of(tasks.support_labels, plain.counts, plain.scatter, usual)
+    left_out = LeftOut.of(tasks.support_labels, plain.prototypes.counts, plain.within.scatter, usual)
     taken_out = torch.tensor([(1 - gamma) * weight], dtype=torch.float64)
     found = replace(left_out, given=left_out._gain).classified(inner, taken_out)
     for i in range(n_samples):
@@ -170,24 +170,24 @@ def test_directions_in_which_samples_of_a_class_differ_count_less():
         tasks, labels = stretched_task(8, seed=seed)
         for metric in right:
             right[metric] += int((solve("evidence", tasks, scale=None, metric=metric).labels == labels).sum())
-        assert calibrate_distances(tasks, Schedule()).shrinkage < 1
+        assert calibrate_distances(tasks, Schedule()).coordinates.shrinkage < 1
     assert right[True] > right[False]
 
 
 def test_the_within_class_scatter_of_placed_features_is_that_of_the_features():
     tasks, _ = stretched_task(8)
     calibration = calibrate_distances(tasks, Schedule())
-    assert calibration.scatter == calibrate_distances(tasks, Schedule(), metric=False).scatter
-    placed = calibration.place(tasks.support)
+    assert calibration.within.scatter == calibrate_distances(tasks, Schedule(), metric=False).within.scatter
+    placed = calibration.coordinates.place(tasks.support)
     means = torch.stack([placed[0, tasks.support_labels[0] == k].mean(0) for k in range(N_CLASSES)])
-    torch.testing.assert_close(means[None], calibration.offsets)
+    torch.testing.assert_close(means[None], calibration.prototypes.offsets)
 
 
 def test_a_metric_is_used_where_left_out_examples_gain_by_it():
     tasks = transform(make_tasks(20, n_classes=6, n_query=5, n_features=65, shots=4, spread=0.5), "rcl2")
     found, plain = (calibrate_distances(tasks, Schedule(), metric=metric) for metric in (True, False))
     losses, plain_losses = (one.left_out_losses.sum(-1) for one in (found, plain))
-    used = found.shrinkage < 1
+    used = found.coordinates.shrinkage < 1
     assert 0 < used.sum() < 20
     assert (losses[used] < plain_losses[used]).all()
     # Their precision was fitted in fewer steps.
@@ -224,11 +224,11 @@ def test_products_of_tensor_cores_choose_the_metric_that_exact_ones_do(monkeypat
     room = "manyway.methods.calibration"
     monkeypatch.setattr(f"{room}.metric.solve_lower", partial(solve_lower, panels=True))
     with RoundedProducts() as products:
-        monkeypatch.setattr(f"{room}.calibration.tensor_cores", lambda _: products.switched(True))
+        monkeypatch.setattr(f"{room}.metric_choice.tensor_cores", lambda _: products.switched(True))
         monkeypatch.setattr(f"{room}.metric.without_tensor_cores", lambda _: products.switched(False))
         rounded = calibrate_distances(tasks, Schedule())
     assert not torch.equal(rounded.left_out_losses, exact.left_out_losses)
-    assert torch.equal(rounded.shrinkage, exact.shrinkage)
+    assert torch.equal(rounded.coordinates.shrinkage, exact.coordinates.shrinkage)
     torch.testing.assert_close(rounded.left_out_losses.sum(-1), exact.left_out_losses.sum(-1), rtol=1e-3, atol=0)
 
 
@@ -239,11 +239,11 @@ def test_products_of_tensor_cores_doubt_the_labels_that_exact_ones_do(monkeypatc
     tasks = replace(tasks, support_labels=labels)
     exact = calibrate_distances(tasks, Schedule(), doubt_labels=True)
     with RoundedProducts() as products:
-        room = "manyway.methods.calibration.calibration"
+        room = "manyway.methods.calibration.metric_choice"
         monkeypatch.setattr(f"{room}.tensor_cores", lambda _: products.switched(True))
         rounded = calibrate_distances(tasks, Schedule(), doubt_labels=True)
-    assert (exact.weights < 1).any()
-    torch.testing.assert_close(rounded.wrong, exact.wrong, rtol=0, atol=1e-3)
+    assert (exact.judged.weights < 1).any()
+    torch.testing.assert_close(rounded.judged.wrong, exact.judged.wrong, rtol=0, atol=1e-3)
 
 
 def test_the_metric_is_the_same_in_both_precisions_where_no_left_out_example_is_in_doubt():
@@ -252,17 +252,17 @@ def test_the_metric_is_the_same_in_both_precisions_where_no_left_out_example_is_
     single = calibrate_distances(tasks.to(dtype=torch.float32), Schedule())
     double = calibrate_distances(tasks.to(dtype=torch.float64), Schedule())
     assert double.left_out_losses.sum(-1).max() < 1e-3
-    assert len(double.shrinkage.unique()) > 1
-    torch.testing.assert_close(single.shrinkage.double(), double.shrinkage)
+    assert len(double.coordinates.shrinkage.unique()) > 1
+    torch.testing.assert_close(single.coordinates.shrinkage.double(), double.coordinates.shrinkage)
     torch.testing.assert_close(single.left_out_losses.double(), double.left_out_losses, rtol=1e-3, atol=0)
 
 
 def test_some_of_many_examples_choose_the_metric(monkeypatch):
     tasks, _ = stretched_task(8)
     all_of_them = calibrate_distances(tasks, Schedule())
-    monkeypatch.setattr("manyway.methods.calibration.calibration._MOST_FOR_METRIC", 10)
+    monkeypatch.setattr("manyway.methods.calibration.calibrating._MOST_FOR_METRIC", 10)
     some = calibrate_distances(tasks, Schedule())
-    assert abs(some.shrinkage.log() - all_of_them.shrinkage.log()) < 1.5  # one step
+    assert abs(some.coordinates.shrinkage.log() - all_of_them.coordinates.shrinkage.log()) < 1.5  # one step
     torch.testing.assert_close(some.precision, all_of_them.precision, rtol=0.4, atol=0)
     assert some.precision != all_of_them.precision
 
@@ -277,7 +277,7 @@ def test_of_very_many_classes_no_number_is_kept_for_each_pair(n_features, monkey
     found = calibrate_distances(tasks, Schedule())
     assert sizes == {(1, 3, N_CLASSES)}
     torch.testing.assert_close(found.precision, expected.precision)
-    torch.testing.assert_close(found.offsets, expected.offsets)
+    torch.testing.assert_close(found.prototypes.offsets, expected.prototypes.offsets)
 
 
 @pytest.mark.parametrize("metric", [False, True])
@@ -289,7 +289,7 @@ def test_a_given_precision_is_used_as_it_is(metric):
 
 def test_one_example_per_class_gives_no_metric():
     tasks = make_tasks(2, n_classes=6, n_query=5, shots=1)
-    assert calibrate_distances(tasks, Schedule()).metric is None
+    assert calibrate_distances(tasks, Schedule()).coordinates.metric is None
 
 
 def test_products_are_computed_in_panels(monkeypatch):

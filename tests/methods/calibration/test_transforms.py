@@ -9,7 +9,7 @@ from problems import make_tasks
 from manyway import InputError, Tasks, solve
 from manyway.core.ops import prototypes, squared_distances
 from manyway.core.transforms import transform as plain_transform
-from manyway.methods.calibration.calibration import calibrate_and_place
+from manyway.methods.calibration.calibrating import calibrate_and_place
 from manyway.methods.calibration.transforms import transform
 from manyway.methods.evidence.schedule import Schedule
 
@@ -19,7 +19,7 @@ def test_half_a_squared_distance_of_white_features_is_the_log_likelihood_of_evid
     white = transform(tasks, "white")
     found = -0.5 * squared_distances(white.query, prototypes(white))
     calibration, placed = calibrate_and_place(plain_transform(tasks, "rcl2"), Schedule())
-    bias = calibration.precision.view(-1, 1, 1) * (calibration.scatter.unsqueeze(-1) / calibration.counts).unsqueeze(1)
+    bias = calibration.precision.view(-1, 1, 1) * calibration.prototypes.errors.unsqueeze(1)
     torch.testing.assert_close(found, calibration.log_likelihood(placed) - 0.5 * bias)
 
 

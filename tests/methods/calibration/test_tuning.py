@@ -11,7 +11,7 @@ from problems import make_tasks
 from torch import Tensor
 
 from manyway import Tasks, solve
-from manyway.methods.calibration.calibration import calibrate_distances
+from manyway.methods.calibration.calibrating import calibrate_distances
 from manyway.methods.calibration.left_out import ranks_of
 from manyway.methods.calibration import tuning
 from manyway.methods.calibration.tuning import _Regression, _Samples, _Stop, _steepness, _without_themselves, tuned
@@ -49,14 +49,15 @@ def test_class_means_stay_where_nothing_is_gained():
     tasks = make_tasks(4, n_classes=5, n_query=10, n_features=70, shots=8, spread=0.3)
     noise = torch.randn(tasks.support.shape, generator=torch.Generator().manual_seed(0), dtype=tasks.support.dtype)
     tasks = Tasks.from_arrays(noise, tasks.support_labels, tasks.query)
-    chosen, plain = (prepare_evidence(tasks, likelihood=name).calibration.offsets for name in ("auto", "metric"))
+    names = ("auto", "metric")
+    chosen, plain = (prepare_evidence(tasks, likelihood=name).calibration.prototypes.offsets for name in names)
     assert (chosen == plain).all(-1).all(-1).sum() >= 2
 
 
 def test_class_means_are_the_prototypes_unless_another_likelihood_is_asked_for():
     tasks, _ = skewed(n_tasks=1)
     default, always, plain = (
-        prepare_evidence(tasks, **given, scale=None, metric=False).calibration.offsets
+        prepare_evidence(tasks, **given, scale=None, metric=False).calibration.prototypes.offsets
         for given in ({}, {"likelihood": "logistic"}, {"likelihood": "metric"})
     )
     assert torch.equal(default, plain)
@@ -66,28 +67,29 @@ def test_class_means_are_the_prototypes_unless_another_likelihood_is_asked_for()
 def test_more_steps_lower_the_cross_entropy_of_samples_that_are_left_out(monkeypatch):
     tasks = make_tasks(2, n_classes=4, n_query=5, shots=6, spread=1.5)
     calibration = calibrate_distances(tasks, Schedule(), metric=False)
-    placed, labels = calibration.place(tasks.support), tasks.support_labels
-    biases = calibration.squares - calibration.offsets.square().sum(-1)
+    placed, labels = calibration.coordinates.place(tasks.support), tasks.support_labels
+    biases = calibration.prototypes.squares - calibration.prototypes.offsets.square().sum(-1)
     # Without itself, a sample is 6/5 times as far from the mean of its class.
-    rows = placed + (placed - torch.stack([m[y] for m, y in zip(calibration.offsets, labels, strict=True)])) / 5
+    means = calibration.prototypes.offsets
+    rows = placed + (placed - torch.stack([m[y] for m, y in zip(means, labels, strict=True)])) / 5
     losses = [torch.inf]
     for steps in (0, 2, 8, 400):
         stop = _Stop(gain=torch.ones(2), n_steps=torch.full((2,), steps))
         monkeypatch.setattr(_Regression, "best_stop", lambda _, stop=stop: stop)
-        found = tuned(calibration, calibration.offsets, tasks, always=True) if steps else calibration
-        v = found.offsets
+        found = tuned(calibration, calibration.prototypes.offsets, tasks, always=True) if steps else calibration
+        v = found.prototypes.offsets
         scores = rows @ v.mT - 0.5 * (v.square().sum(-1) + biases).unsqueeze(1)
         logs = (scores * calibration.precision.view(-1, 1, 1)).log_softmax(-1)
         losses.append(float(-logs.gather(-1, labels.unsqueeze(-1)).sum()))
         assert losses[-1] < losses[-2]
-        torch.testing.assert_close(found.squares, found.offsets.square().sum(-1) + biases)
+        torch.testing.assert_close(found.prototypes.squares, found.prototypes.offsets.square().sum(-1) + biases)
 
 
 def test_many_tasks_are_tuned_as_one_by_one():
     tasks, _ = skewed(n_features=65)
-    together = prepare_evidence(tasks, scale=None, likelihood="auto").calibration.offsets
+    together = prepare_evidence(tasks, scale=None, likelihood="auto").calibration.prototypes.offsets
     for t in range(3):
-        alone = prepare_evidence(tasks[t : t + 1], scale=None, likelihood="auto").calibration.offsets
+        alone = prepare_evidence(tasks[t : t + 1], scale=None, likelihood="auto").calibration.prototypes.offsets
         torch.testing.assert_close(together[t : t + 1], alone)
 
 
@@ -97,25 +99,25 @@ def test_samples_as_if_they_had_no_part_in_the_metric():
     rows[..., 0] *= 10
     tasks = Tasks.from_arrays(rows, tasks.support_labels, tasks.query)
     calibration = calibrate_distances(tasks, Schedule())
-    assert calibration.metric is not None
-    gamma = calibration.shrinkage[0]
+    assert calibration.coordinates.metric is not None
+    gamma = calibration.coordinates.shrinkage[0]
     assert gamma < 1
-    placed, labels = calibration.place(tasks.support), tasks.support_labels
+    placed, labels = calibration.coordinates.place(tasks.support), tasks.support_labels
     means = torch.stack([placed[:, labels[0] == k].mean(1) for k in range(3)], 1)
-    counts = calibration.examples.gather(1, labels)
+    counts = calibration.prototypes.examples.gather(1, labels)
     rows = _without_themselves(calibration, placed, placed - means[:, labels[0]], counts)
     # By hand: A without the contribution of sample i, and inner products z'A⁻¹b for any b.
     support, d = tasks.support[0], tasks.n_features
     own_means = torch.stack([support[labels[0] == k].mean(0) for k in range(3)])
     residuals = support - own_means[labels[0]]
-    weight = (1 - gamma) * d / (12 * calibration.scatter[0])
+    weight = (1 - gamma) * d / (12 * calibration.within.scatter[0])
     full = weight * residuals.T @ residuals + gamma * torch.eye(d, dtype=support.dtype)
     other = torch.randn(d, generator=torch.Generator().manual_seed(0), dtype=support.dtype)
-    stretch = calibration.metric.stretch[0] ** 2
-    placed_other = calibration.place((other + calibration.middle[0, 0])[None, None])[0, 0]
+    stretch = calibration.coordinates.metric.stretch[0] ** 2
+    placed_other = calibration.coordinates.place((other + calibration.coordinates.middle[0, 0])[None, None])[0, 0]
     for i in range(3):
         less = full - weight * (5 / 4) * torch.outer(residuals[i], residuals[i])
-        expected = stretch * (support[i] - calibration.middle[0, 0]) @ torch.linalg.solve(less, other)
+        expected = stretch * (support[i] - calibration.coordinates.middle[0, 0]) @ torch.linalg.solve(less, other)
         torch.testing.assert_close(rows[0, i] @ placed_other, expected)
 
 
@@ -140,8 +142,8 @@ def test_steepness_and_ranks():
 
 def test_unknown_queries_are_told_by_class_means():
     tasks, _ = skewed(n_features=65)
-    opened = prepare_evidence(tasks, scale=None, open_set=True, likelihood="auto").calibration.offsets
-    assert torch.equal(opened, prepare_evidence(tasks, scale=None, likelihood="metric").calibration.offsets)
+    opened = prepare_evidence(tasks, scale=None, open_set=True, likelihood="auto").calibration.prototypes.offsets
+    assert torch.equal(opened, prepare_evidence(tasks, scale=None, likelihood="metric").calibration.prototypes.offsets)
 
 
 def test_few_examples_make_no_large_claims():
@@ -157,8 +159,8 @@ def test_few_examples_make_no_large_claims():
 
 def regression_of(tasks: Tasks) -> _Regression:
     calibration = calibrate_distances(tasks, Schedule(), metric=False)
-    placed = calibration.place(tasks.support)
-    return _Regression.of(calibration, placed, calibration.offsets, tasks.support_labels)
+    placed = calibration.coordinates.place(tasks.support)
+    return _Regression.of(calibration, placed, calibration.prototypes.offsets, tasks.support_labels)
 
 
 def test_the_samples_of_large_classes_count_less_and_the_only_one_of_a_class_nothing():
@@ -172,11 +174,11 @@ def test_of_many_samples_those_in_most_doubt_are_taken(monkeypatch):
     tasks = make_tasks(1, n_classes=3, n_features=3, shots=20, spread=1.0)
     everything = regression_of(tasks)
     calibration = calibrate_distances(tasks, Schedule(), metric=False)
-    placed = calibration.place(tasks.support)[0]
+    placed = calibration.coordinates.place(tasks.support)[0]
     doubts = []
     for row, label in zip(placed, tasks.support_labels[0].tolist(), strict=True):
-        own = (20 * calibration.offsets[0, label] - row) / 19  # the others of its class
-        prototypes = calibration.offsets[0].clone()
+        own = (20 * calibration.prototypes.offsets[0, label] - row) / 19  # the others of its class
+        prototypes = calibration.prototypes.offsets[0].clone()
         prototypes[label] = own
         distances = (row - prototypes).square().sum(-1)
         doubts.append(1 - float((-0.5 * calibration.precision * distances).softmax(-1)[label]))
@@ -193,9 +195,9 @@ def test_prototypes_are_those_after_the_number_of_steps_that_left_out_samples_ch
     regression = regression_of(tasks)
     chosen = regression.best_stop()
     path = list(regression.path(regression.all_samples, int(chosen.n_steps.max())))
-    found = tuned(calibration, calibration.offsets, tasks, always=True)
+    found = tuned(calibration, calibration.prototypes.offsets, tasks, always=True)
     for t, n_steps in enumerate(chosen.n_steps.tolist()):
-        torch.testing.assert_close(found.offsets[t], path[n_steps][t])
+        torch.testing.assert_close(found.prototypes.offsets[t], path[n_steps][t])
 
 
 def objective(tasks: Tasks, regression: _Regression) -> Callable[[Tensor], Tensor]:
@@ -210,7 +212,7 @@ def objective(tasks: Tasks, regression: _Regression) -> Callable[[Tensor], Tenso
     weights = counts.rsqrt() * tasks.n_classes / counts.rsqrt().sum()
 
     def loss(prototypes: Tensor) -> Tensor:
-        distances = (rows.unsqueeze(1) - prototypes).square().sum(-1) + regression.biases[0]
+        distances = (rows.unsqueeze(1) - prototypes).square().sum(-1) - regression.errors[0]
         logs = (-0.5 * float(regression.tau) * distances).log_softmax(-1)
         return -(logs.gather(1, labels.unsqueeze(-1)).squeeze(-1) * weights).sum()
 
@@ -246,7 +248,7 @@ def test_the_number_of_steps_has_the_highest_gain_of_two_fifths_that_are_held_ou
     tasks = Tasks.from_arrays(tasks.support[:, kept], tasks.support_labels[:, kept], tasks.query)
     regression, labels = regression_of(tasks), tasks.support_labels[0]
     whole, placed = regression.all_samples, regression.placed[0]
-    scatter = calibrate_distances(tasks, Schedule(), metric=False).scatter
+    scatter = calibrate_distances(tasks, Schedule(), metric=False).within.scatter
     fifths = torch.tensor([int((labels[:i] == label).sum()) % 5 for i, label in enumerate(labels)])
     gains = torch.zeros(tuning._MOST_STEPS).double()
     for held_out in (fifths == 0, fifths == 1):

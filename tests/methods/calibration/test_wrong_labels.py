@@ -11,9 +11,11 @@ from torch import Tensor
 
 from manyway import Tasks, TaskSpec, sample_tasks, solve
 from manyway.methods.calibration import wrong_labels
-from manyway.methods.calibration.calibration import _moments, calibrate_distances, in_both_metrics
+from manyway.methods.calibration.calibrating import calibrate_distances, in_both_metrics
+from manyway.methods.calibration.calibration import JudgedLabels
 from manyway.methods.calibration.constants import Constants
 from manyway.methods.calibration.left_out import left_out_samples
+from manyway.methods.calibration.moments import moments_of
 from manyway.methods.calibration.wrong_labels import _LOG_PRECISIONS, _LOG_RATES, judge_labels, learn_error_rates
 from manyway.sampling.embedded import load_glyphs
 
@@ -59,19 +61,19 @@ def test_a_wrong_label_is_found_and_counts_less():
     found = doubted(mislabelled(normal_classes(), {7: 3, 20: 0}))
     suspects = [7, 20]
     others = [row for row in range(36) if row not in suspects]
-    assert (found.wrong[0, suspects] > 0.9).all()
-    assert (found.weights[0, suspects] < 0.2).all()
-    assert found.looks_like[0, suspects].tolist() == [1, 2]
-    assert (found.wrong[0, others] < 0.1).all()
-    assert (found.weights[0, others] == 1).all()
+    assert (found.judged.wrong[0, suspects] > 0.9).all()
+    assert (found.judged.weights[0, suspects] < 0.2).all()
+    assert found.judged.looks_like[0, suspects].tolist() == [1, 2]
+    assert (found.judged.wrong[0, others] < 0.1).all()
+    assert (found.judged.weights[0, others] == 1).all()
 
 
 def test_without_a_suspect_nothing_changes():
     tasks = normal_classes()
     found = doubted(tasks)
     plain = calibrate_distances(tasks, Constants())
-    assert (found.weights == 1).all()
-    assert torch.equal(found.offsets, plain.offsets)
+    assert (found.judged.weights == 1).all()
+    assert torch.equal(found.prototypes.offsets, plain.prototypes.offsets)
     assert torch.equal(found.precision, plain.precision)
 
 
@@ -84,55 +86,56 @@ def test_an_example_of_almost_no_weight_is_as_good_as_absent(n_features):
     )
     weights = torch.where(others, 1.0, 1e-6)[None].double()
     constants = Constants()
-    samples = left_out_samples(tasks.support_labels, _moments(tasks).counts)
-    moments = _moments(tasks, weights)
-    weighted = in_both_metrics(tasks, moments, samples, constants=constants, weights=weights).best
+    samples = left_out_samples(tasks.support_labels, moments_of(tasks).counts)
+    moments = moments_of(tasks, weights)
+    judged = replace(JudgedLabels.right(tasks.support_labels, weights), weights=weights)
+    weighted = in_both_metrics(tasks, moments, samples, constants=constants, judged=judged).best
     expected = calibrate_distances(without, constants)
-    assert weighted.shrinkage.tolist() == expected.shrinkage.tolist()
+    assert weighted.coordinates.shrinkage.tolist() == expected.coordinates.shrinkage.tolist()
     close = {"rtol": 1e-3, "atol": 1e-3}
-    torch.testing.assert_close(weighted.counts, expected.counts, **close)
-    torch.testing.assert_close(weighted.scatter, expected.scatter, **close)
-    torch.testing.assert_close(weighted.middle, expected.middle, **close)
-    torch.testing.assert_close(weighted.freedom, expected.freedom, **close)
+    torch.testing.assert_close(weighted.prototypes.counts, expected.prototypes.counts, **close)
+    torch.testing.assert_close(weighted.within.scatter, expected.within.scatter, **close)
+    torch.testing.assert_close(weighted.coordinates.middle, expected.coordinates.middle, **close)
+    torch.testing.assert_close(weighted.within.freedom, expected.within.freedom, **close)
     torch.testing.assert_close(weighted.precision, expected.precision, rtol=0.05, atol=0)
 
 
 def test_the_only_example_of_a_class_cannot_be_judged():
     tasks = normal_classes(shots=1)
-    assert (doubted(tasks).weights == 1).all()
+    assert (doubted(tasks).judged.weights == 1).all()
     both = normal_classes(shots=4)
     kept = torch.cat([torch.arange(6), 6 + torch.arange(18)[torch.arange(18) % N_CLASSES != 5]])
     some = both.with_rows(both.support[:, kept], both.query, support_labels=both.support_labels[:, kept])
     some = mislabelled(some, {0: 3})
     found = doubted(some)
-    assert found.wrong[0, 5] == 0
-    assert found.weights[0, 5] == 1
-    assert found.wrong[0, 0] > 0.5
+    assert found.judged.wrong[0, 5] == 0
+    assert found.judged.weights[0, 5] == 1
+    assert found.judged.wrong[0, 0] > 0.5
 
 
 def test_of_two_examples_that_differ_nobody_knows_which_is_wrong():
     tasks = mislabelled(normal_classes(shots=2), {0: 3})
-    assert (doubted(tasks).wrong[0, tasks.support_labels[0] == 4] == 0).all()
-    assert (doubted(normal_classes(shots=2, distance=0.0)).weights == 1).all()
+    assert (doubted(tasks).judged.wrong[0, tasks.support_labels[0] == 4] == 0).all()
+    assert (doubted(normal_classes(shots=2, distance=0.0)).judged.weights == 1).all()
 
 
 def test_a_class_counts_as_one_example_at_least():
     tasks, changed = letters_mislabelled(0.5, shots=4, k_eff=5)
     found = doubted(tasks)
-    assert found.wrong[changed].mean() > 0.4
-    assert (found.counts > 1 - 1e-5).all()
-    assert (found.counts < 1 + 1e-5).any()
+    assert found.judged.wrong[changed].mean() > 0.4
+    assert (found.prototypes.counts > 1 - 1e-5).all()
+    assert (found.prototypes.counts < 1 + 1e-5).any()
 
 
 def test_neither_order_nor_unit_nor_blocks_decide(monkeypatch):
     tasks = mislabelled(normal_classes(distance=2.0), {7: 3, 20: 0})
-    found = doubted(tasks).wrong
+    found = doubted(tasks).judged.wrong
     order = torch.randperm(tasks.n_support, generator=torch.Generator().manual_seed(1))
     turned = tasks.with_rows(tasks.support[:, order], tasks.query, support_labels=tasks.support_labels[:, order])
-    torch.testing.assert_close(doubted(turned).wrong, found[:, order])
-    torch.testing.assert_close(doubted(tasks.with_rows(1000 * tasks.support, tasks.query)).wrong, found)
+    torch.testing.assert_close(doubted(turned).judged.wrong, found[:, order])
+    torch.testing.assert_close(doubted(tasks.with_rows(1000 * tasks.support, tasks.query)).judged.wrong, found)
     monkeypatch.setattr(wrong_labels, "_MOST_NUMBERS", 5 * N_CLASSES)
-    torch.testing.assert_close(doubted(tasks).wrong, found)
+    torch.testing.assert_close(doubted(tasks).judged.wrong, found)
 
 
 @pytest.mark.parametrize(("rate", "k_eff"), [(0.2, 5), (0.4, 5), (0.4, 30)])
@@ -182,14 +185,14 @@ def test_rates_and_wrong_labels_have_the_probabilities_that_bayes_rule_gives_the
     tasks = Tasks.from_arrays(tasks.support[:, kept], tasks.support_labels[:, kept], tasks.query)
     tasks = mislabelled(tasks, {0: 1})
     plain = calibrate_distances(tasks, Constants(), metric=False)
-    judged = (plain.counts[0, tasks.support_labels[0]] > 2).double()
+    judged = (plain.prototypes.counts[0, tasks.support_labels[0]] > 2).double()
     assert int(judged.sum()) == 12
     rates, factors = (torch.linspace(*one).double().exp().tolist() for one in (_LOG_RATES, _LOG_PRECISIONS))
     logs, wrong = [], []  # of every rate and precision
     for rate in (0.0, *rates):
         prior = 0.7 if rate == 0 else 0.3 / len(rates)
         for factor in factors:
-            p = looks_of(tasks, factor * float(plain.precision), float(plain.scatter))
+            p = looks_of(tasks, factor * float(plain.precision), float(plain.within.scatter))
             as_wrong = rate * (1 - p) / 2
             seen = (1 - rate) * p + as_wrong
             logs.append(float((seen.log() * judged).sum() + torch.tensor(prior).double().log()))

@@ -33,9 +33,9 @@ def test_queries_are_placed_where_the_support_says():
     assert isinstance(batch.queries, InMemory)
     placed = batch.queries.part.placed
     calibration = batch.queries.likelihood.calibration
-    distances = (placed.unsqueeze(2) - calibration.offsets.unsqueeze(1)).square().sum(-1)
+    distances = (placed.unsqueeze(2) - calibration.prototypes.offsets.unsqueeze(1)).square().sum(-1)
     expected = -0.5 * calibration.precision.view(-1, 1, 1) * (
-        distances - calibration.scatter.view(-1, 1, 1) / calibration.counts.unsqueeze(1)
+        distances - calibration.within.scatter.view(-1, 1, 1) / calibration.prototypes.counts.unsqueeze(1)
     )
     torch.testing.assert_close(batch.queries.part.log_likelihood, expected)
     assert set(batch.told) >= {"precision", "shrinkage", "power"}
@@ -49,7 +49,7 @@ def test_what_was_learned_before_serves_other_queries():
     other = tasks.with_rows(tasks.support, tasks.query[:, :4] + 1)
     again = calibrate(other, Parameters(), learned).queries.part.placed
     torch.testing.assert_close(again, calibrate(other, Parameters()).queries.part.placed)
-    torch.testing.assert_close(again, learned.calibration.place(learned.scaling(other.query)))
+    torch.testing.assert_close(again, learned.calibration.coordinates.place(learned.scaling(other.query)))
     assert torch.equal(learned.precision, learned.calibration.precision)
 
 
@@ -81,7 +81,7 @@ def test_one_example_of_each_class_is_one_shot():
 
 def test_the_power_follows_from_the_number_of_left_out_examples():
     calibration = learn(tasks_of(None), Parameters()).calibration
-    torch.testing.assert_close(calibration.power, doubted(calibration.examples, Schedule()))
+    torch.testing.assert_close(calibration.power, doubted(calibration.prototypes.examples, Schedule()))
 
 
 def test_with_one_example_per_class_few_columns_make_answers_less_sure():
@@ -102,9 +102,9 @@ def test_with_one_example_per_class_few_columns_make_answers_less_sure():
 
 def test_prototypes_are_shrunk_where_their_errors_can_be_known():
     several = learn(tasks_of(3), Parameters()).calibration
-    assert (several.trust < 1).all()
+    assert (several.prototypes.trust < 1).all()
     for tasks, parameters in ((tasks_of(1), Parameters()), (tasks_of(3), Parameters(precision=2.0))):
-        assert (learn(tasks, parameters).calibration.trust == 1).all()
+        assert (learn(tasks, parameters).calibration.prototypes.trust == 1).all()
 
 
 def test_a_given_precision_stays_as_it_is_also_where_one_class_has_a_second_example():
@@ -129,12 +129,12 @@ def test_clumps_are_measured_for_open_sets_alone_and_count_less_in_rows_of_equal
 
 def test_prototypes_are_tuned_where_that_is_asked_for():
     tasks = tasks_of(6, spread=0.5)
-    means = learn(tasks, Parameters()).calibration.offsets
+    means = learn(tasks, Parameters()).calibration.prototypes.offsets
     for parameters, moved in (
         (Parameters(likelihood="logistic"), True),
         (Parameters(likelihood="auto", open_set=True), False),
     ):
-        found = learn(tasks, parameters).calibration.offsets
+        found = learn(tasks, parameters).calibration.prototypes.offsets
         assert (not torch.allclose(found, means)) == moved
 
 
@@ -170,10 +170,10 @@ def test_a_query_can_be_the_one_sample_of_a_further_class():
     assert more.shift is None
     assert torch.equal(more.place(tasks), placed.rows[:, :4])
     calibration = more.calibration
-    assert calibration.counts[0, 5:].tolist() == [1, 1]
-    nearest = calibration.squared_distances(placed.rows[:, [4, 2]])[0].argmin(-1)
+    assert calibration.prototypes.counts[0, 5:].tolist() == [1, 1]
+    nearest = calibration.prototypes.squared_distances(placed.rows[:, [4, 2]])[0].argmin(-1)
     assert nearest.tolist() == [5, 6]
-    assert torch.equal(calibration.offsets[:, :5], batch.calibration.offsets)
+    assert torch.equal(calibration.prototypes.offsets[:, :5], batch.calibration.prototypes.offsets)
 
 
 def test_near_copies_among_the_examples_teach_nothing():
@@ -186,5 +186,5 @@ def test_near_copies_among_the_examples_teach_nothing():
     )
     once = learn(tasks, Parameters()).calibration
     found = learn(twice, Parameters()).calibration
-    torch.testing.assert_close(found.offsets, once.offsets)
-    torch.testing.assert_close(found.examples, once.examples)
+    torch.testing.assert_close(found.prototypes.offsets, once.prototypes.offsets)
+    torch.testing.assert_close(found.prototypes.examples, once.prototypes.examples)

@@ -16,7 +16,7 @@ from sklearn.datasets import load_wine
 from manyway import Evidence, solve
 from manyway.core.tasks import Tasks
 from manyway.core.transforms import transform
-from manyway.methods.calibration.calibration import calibrate_and_place
+from manyway.methods.calibration.calibrating import calibrate_and_place
 from manyway.methods.evidence.confidence import (
     _contrast,
     _Pairs,
@@ -143,7 +143,7 @@ def test_pairs_count_as_much_as_both_labels_are_sure_and_a_query_one_at_most():
     expected = expected / partners.clamp_min(1).unsqueeze(1)
     torch.testing.assert_close(found.weights[0], expected)
     assert float(found.partnered) == pytest.approx(float(partners.clamp_max(1).mean()))
-    apart = (placed[0, 0] - placed[0, 1]).square().sum() - calibration.scatter[0]
+    apart = (placed[0, 0] - placed[0, 1]).square().sum() - calibration.within.scatter[0]
     torch.testing.assert_close(
         found.log_likelihood[0, 0, 1], -0.5 * calibration.precision[0] * apart
     )
@@ -151,11 +151,9 @@ def test_pairs_count_as_much_as_both_labels_are_sure_and_a_query_one_at_most():
 
 def test_queries_are_farther_as_far_as_two_standard_errors_do_not_explain_it():
     tasks = make_tasks(1)
-    learned = replace(
-        calibrate_and_place(tasks, Schedule()).calibration,
-        scatter=torch.tensor([4.0]),
-        noise=torch.tensor([1.6]),
-    )
+    learned = calibrate_and_place(tasks, Schedule()).calibration
+    within = replace(learned.within, scatter=torch.tensor([4.0]), noise=torch.tensor([1.6]))
+    learned = replace(learned, within=within)
 
     def ratio(values):
         values = torch.tensor(values)
@@ -187,9 +185,8 @@ def test_groups_that_may_be_of_another_class_have_less_contrast(own, expected):
         probabilities=probabilities if own is not None else probabilities[:, :0],
     )
     one = torch.ones(1)
-    calibration = SimpleNamespace(
-        offsets=means, slopes=torch.ones(1, 3), reach=one, precision=1e6 * one
-    )
+    prototypes = SimpleNamespace(offsets=means, slopes=torch.ones(1, 3), reach=one)
+    calibration = SimpleNamespace(prototypes=prototypes, precision=1e6 * one)
     grouped = SimpleNamespace(
         groups=SimpleNamespace(classes=classes, sums=sums, members=SimpleNamespace(masses=masses)),
         answers=SimpleNamespace(posterior=posterior),

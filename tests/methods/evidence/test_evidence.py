@@ -15,7 +15,8 @@ from problems import exact_prior, make_features, make_tasks
 import manyway
 from manyway import Evidence, FeatureSet, InputError, Tasks, TaskSpec, evaluate, sample_tasks, solve
 from manyway.core.transforms import transform
-from manyway.methods.calibration.calibration import Calibration, calibrate_distances, calibrate_and_place, doubted
+from manyway.methods.calibration.calibrating import calibrate_distances, calibrate_and_place
+from manyway.methods.calibration.calibration import Calibration, doubted
 from manyway.methods.calibration.constants import Constants
 from manyway.methods.evidence.schedule import Parameters, Schedule
 from manyway.methods.evidence.solver import evidence, evidence_from_likelihood, learn_batch, prepare_evidence
@@ -72,7 +73,7 @@ def test_a_batch_of_one_query_is_labelled_by_its_calibrated_likelihood_alone():
     tasks = make_tasks(10, n_classes=6, n_query=1, shots=4, spread=0.6)
     scaled = transform(tasks, "rcl2")
     calibration, placed = calibrate_and_place(scaled, Schedule(), None, True, shrunk, doubt_labels=True)
-    power = doubted(calibration.examples, Schedule())
+    power = doubted(calibration.prototypes.examples, Schedule())
     expected = (calibration.log_likelihood(placed) * power.view(-1, 1, 1)).softmax(-1)
     found = solve("evidence", tasks, scale="rcl2")
     torch.testing.assert_close(found.probabilities, expected, atol=1e-9, rtol=0)
@@ -166,10 +167,10 @@ def test_a_shared_support_is_calibrated_once_with_the_same_answers(monkeypatch):
 def test_large_supports_are_calibrated_in_blocks_with_the_same_answers(monkeypatch):
     tasks = make_tasks(5, n_classes=6, shots=4)
     whole, placed = calibrate_distances(tasks, Schedule()), calibrate_and_place(tasks, Schedule())[1]
-    monkeypatch.setattr("manyway.methods.calibration.calibration._BLOCK_NUMBERS", {"cpu": 1})
+    monkeypatch.setattr("manyway.methods.calibration.calibrating._BLOCK_NUMBERS", {"cpu": 1})
     parts = calibrate_distances(tasks, Schedule())
     torch.testing.assert_close(parts.precision, whole.precision)
-    torch.testing.assert_close(parts.place(tasks.query), placed)
+    torch.testing.assert_close(parts.coordinates.place(tasks.query), placed)
     torch.testing.assert_close(calibrate_and_place(tasks, Schedule())[1], placed)
 
 

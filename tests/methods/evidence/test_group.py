@@ -9,7 +9,8 @@ from torch import Tensor
 
 from manyway import FeatureSet, Tasks, TaskSpec, evaluate, sample_tasks, solve
 from manyway.core.transforms import transform
-from manyway.methods.calibration.calibration import Calibration, calibrate_distances, calibrate_and_place
+from manyway.methods.calibration.calibrating import calibrate_distances, calibrate_and_place
+from manyway.methods.calibration.calibration import Calibration
 from manyway.methods.calibration.constants import Constants
 from manyway.methods.evidence.confidence import distance_ratio
 from manyway.methods.evidence.group import Fragments, Groups
@@ -155,7 +156,7 @@ def test_queries_that_are_farther_than_left_out_examples_make_answers_less_sure(
     found = []
     for spread in (1, 2):
         query = means[:, torch.arange(60) % 10] + spread**0.5 * noise
-        lengths = Distances(calibration).lengths(calibration.place(query))
+        lengths = Distances(calibration).lengths(calibration.coordinates.place(query))
         sums = torch.stack([lengths**0, lengths, lengths**2], -1).sum(1)
         found.append(float(distance_ratio(sums, calibration)))
     assert found[0] == 1
@@ -181,7 +182,7 @@ def test_evidence_needs_only_log_likelihoods():
     calibration, placed = calibrate_and_place(scaled, Schedule(), None, True, shrunk)
     likelihood = calibration.log_likelihood(placed)
     shift = normal(5, 20, 1) * 10  # a constant per query changes nothing
-    found = evidence_from_likelihood(likelihood + shift, calibration.examples)
+    found = evidence_from_likelihood(likelihood + shift, calibration.prototypes.examples)
     expected = solve(
         "evidence",
         tasks,

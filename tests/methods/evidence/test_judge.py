@@ -12,7 +12,7 @@ from sklearn.datasets import load_wine
 
 from manyway import Evidence, Tasks, TaskSpec, sample_tasks, solve
 from manyway.errors import InputError
-from manyway.methods.calibration.calibration import calibrate_distances, calibrate_and_place
+from manyway.methods.calibration.calibrating import calibrate_distances, calibrate_and_place
 from manyway.methods.evidence.judge import (
     NearGroup,
     Scales,
@@ -205,8 +205,8 @@ def test_scales_from_few_left_out_examples_are_wider():
     tasks = Tasks.from_arrays(support[None], [[0, 0, 1, 1, 2, 2]], support[None, :1])
     calibration = calibrate_distances(tasks, Schedule(), None, False)
     scales = Scales.of(calibration, _between_neighbours(calibration), Schedule())
-    assert calibration.noise < 0.01 * calibration.scatter
-    torch.testing.assert_close(scales.noise[0], calibration.scatter * (1 + 5 / 3))  # two features, N = 3
+    assert calibration.within.noise < 0.01 * calibration.within.scatter
+    torch.testing.assert_close(scales.noise[0], calibration.within.scatter * (1 + 5 / 3))  # two features, N = 3
     assert scales.freedom == 3
 
 
@@ -261,7 +261,8 @@ def test_classes_that_do_not_differ_tell_nothing_about_unknown_queries():
     noise = torch.randn(20, 60, 4, generator=torch.Generator().manual_seed(0), dtype=torch.float64) ** 3  # long tails
     tasks = Tasks.from_arrays(noise[:, :20], torch.arange(4).repeat(20, 5), noise[:, 20:])
     calibration = calibrate_distances(tasks, Schedule())
-    wider = replace(calibration, scatter=9 * calibration.scatter)
+    within = replace(calibration.within, scatter=9 * calibration.within.scatter)
+    wider = replace(calibration, within=within)
     scales = Scales.of(wider, _between_neighbours(calibration), Schedule())
     squares = torch.linspace(0, 50, 9).expand(20, -1)
     group = NearGroup(squares=squares, sizes=torch.ones(20, 9), counts=torch.full((20, 9), 5.0))
@@ -284,7 +285,7 @@ def test_strangers_at_a_class_that_is_absent_are_seen_by_the_group_of_the_class(
         around=Neighbourhoods(similarity=alone, share=torch.ones_like(placed[..., 0])),
         means=placed,
         scales=scales,
-        distances=calibration.squared_distances(placed),
+        distances=calibration.prototypes.squared_distances(placed),
     )
     groups = tests._classes
     ratios = scales.log_ratio(groups)
@@ -426,8 +427,9 @@ def test_with_one_example_per_class_the_scatter_is_a_part_of_the_distance_of_nei
     calibration = calibrate_distances(tasks, Schedule())
     between = _between_neighbours(calibration)
     found = _with_guessed_scatter(calibration, between, Schedule(one_shot_within=0.8))
-    torch.testing.assert_close(2 * found.scatter, 0.8 * between)
-    assert (found.scatter != calibration.scatter).all()
-    torch.testing.assert_close(found.noise / found.scatter, calibration.noise / calibration.scatter)
-    lengths = calibration.offsets.square().sum(-1)
-    torch.testing.assert_close(found.squares, lengths - found.scatter.unsqueeze(-1))
+    torch.testing.assert_close(2 * found.within.scatter, 0.8 * between)
+    assert (found.within.scatter != calibration.within.scatter).all()
+    relative = calibration.within.noise / calibration.within.scatter
+    torch.testing.assert_close(found.within.noise / found.within.scatter, relative)
+    lengths = calibration.prototypes.offsets.square().sum(-1)
+    torch.testing.assert_close(found.prototypes.squares, lengths - found.within.scatter.unsqueeze(-1))

@@ -8,7 +8,8 @@ from problems import make_tasks
 from torch import Tensor
 
 from manyway.core.presence import effective_number
-from manyway.methods.calibration.calibration import Calibration, calibrate_distances
+from manyway.methods.calibration.calibrating import calibrate_distances
+from manyway.methods.calibration.calibration import Calibration
 from manyway.methods.evidence.likelihood import (
     ScoreColumns,
     Distances,
@@ -16,9 +17,7 @@ from manyway.methods.evidence.likelihood import (
     columns_of,
     independent_part,
     known_classes,
-    leave_one_out,
     query_weights,
-    with_prototypes,
 )
 from manyway.methods.evidence.schedule import Schedule
 
@@ -42,8 +41,8 @@ def test_the_likelihood_of_a_class_is_a_distance_less_the_error_of_its_prototype
     for t in range(2):
         for q in range(5):
             for k in range(4):
-                distance = (placed[t, q] - calibration.offsets[t, k]).square().sum()
-                distance = distance - calibration.scatter[t] / calibration.counts[t, k]
+                distance = (placed[t, q] - calibration.prototypes.offsets[t, k]).square().sum()
+                distance = distance - calibration.within.scatter[t] / calibration.prototypes.counts[t, k]
                 torch.testing.assert_close(found[t, q, k], -0.5 * calibration.precision[t] * distance)
 
 
@@ -88,21 +87,21 @@ def test_members_of_a_class_have_the_length_one_on_average():
     """A member is S(1 + 1/n) from the mean of n samples, squared."""
     tasks = make_tasks(1, n_classes=3, n_features=400, shots=4, n_query=200, spread=2.0)
     calibration = calibrate_distances(tasks, Schedule(), None, False)
-    lengths = Distances(calibration).lengths(calibration.place(tasks.query))
+    lengths = Distances(calibration).lengths(calibration.coordinates.place(tasks.query))
     assert float(lengths.square().mean()) == pytest.approx(1, abs=0.03)
-    doubled = Distances(calibration).lengths(calibration.offsets[:, :1] + 100)
+    doubled = Distances(calibration).lengths(calibration.prototypes.offsets[:, :1] + 100)
     assert float(doubled) > 10
 
 
 def test_queries_at_the_distance_of_two_members_are_half_alike(calibration):
-    scatter = float(calibration.scatter[0])
+    scatter = float(calibration.within.scatter[0])
     steps = torch.tensor([0.0, 1.0, 2.0], dtype=torch.float64) * (2 * scatter) ** 0.5
     rows = torch.zeros(1, 3, 6, dtype=torch.float64)
     rows[0, :, 0] = steps
     found = Distances(calibration).nearness(rows, rows[:, :1])[0, :, 0]
     expected = [1 / (1 + torch.tensor(2.0 * (far - 1)).exp().item()) for far in (0, 1, 4)]
     assert found.tolist() == pytest.approx(expected)
-    torch.testing.assert_close(Distances(calibration).pair_distance(rows), 2 * calibration.scatter)
+    torch.testing.assert_close(Distances(calibration).pair_distance(rows), 2 * calibration.within.scatter)
 
 
 def test_without_distances_queries_are_all_near_and_pairs_are_as_far_as_their_spread():
@@ -122,7 +121,7 @@ def test_prototypes_take_in_their_queries_and_each_query_is_compared_without_its
     likelihood = Distances(calibrate_distances(tasks, Schedule()))
     calibration, classes = likelihood.calibration, torch.tensor([0, 2, 3])
     groups = classes.expand(3, -1)
-    support, query = calibration.place(tasks.support), calibration.place(tasks.query)
+    support, query = calibration.coordinates.place(tasks.support), calibration.coordinates.place(tasks.query)
     u, weights = normal(3, 7, 4, seed=2).softmax(-1), torch.tensor([[0.8, 0.5, 0.0]], dtype=torch.float64)
     free = torch.ones(3, 7, 1, dtype=torch.float64)
     free[:, 5] = 0  # a query with a known label counts in no prototype here
@@ -131,7 +130,7 @@ def test_prototypes_take_in_their_queries_and_each_query_is_compared_without_its
     found = updated(query, u, free, likelihood.of(query))
     assert torch.equal(found[..., 1], likelihood.of(query)[..., 1])  # a class without a group
     for t in range(3):
-        scatter, precision = calibration.scatter[t], calibration.precision[t]
+        scatter, precision = calibration.within.scatter[t], calibration.precision[t]
         for place, k in enumerate(classes.tolist()):
             samples = support[t, tasks.support_labels[t] == k]
             for q in range(7):
@@ -141,23 +140,6 @@ def test_prototypes_take_in_their_queries_and_each_query_is_compared_without_its
                 mean = (samples.sum(0) + own @ query[t]) / mass
                 distance = (query[t, q] - mean).square().sum() - scatter / mass
                 torch.testing.assert_close(found[t, q, k], -0.5 * precision * distance)
-
-
-def test_a_query_is_left_out_of_the_prototype_that_it_is_compared_with():
-    query, centres = normal(1, 6, 5), normal(1, 2, 5, seed=1)
-    counts = torch.tensor([[3.0, 3.0]], dtype=torch.float64)
-    weights = torch.zeros(1, 6, 2, dtype=torch.float64)
-    weights[0, :4, 0] = weights[0, 4:, 1] = 1.0
-    scatter = torch.tensor(0.7, dtype=torch.float64)
-    masses = counts + weights.sum(1)
-    means = (counts.unsqueeze(-1) * centres + weights.mT @ query) / masses.unsqueeze(-1)
-    found = leave_one_out(torch.cdist(query, means).square(), weights, masses.unsqueeze(1), scatter)
-    for q in range(6):
-        for k in range(2):
-            others = [i for i in range(6) if i != q and weights[0, i, k] == 1]
-            members = torch.cat([centres[0, k].expand(3, -1), query[0, others]])
-            expected = (query[0, q] - members.mean(0)).square().sum() - scatter / len(members)
-            torch.testing.assert_close(found[0, q, k], expected)
 
 
 def test_queries_count_as_samples_only_where_several_share_a_class():
@@ -181,17 +163,6 @@ def test_given_likelihoods_have_no_prototypes_to_update():
     classes = torch.arange(2)[None]
     updated = likelihood.updated(classes, given[:, :2], torch.ones(1, 2), torch.ones(1, 2))
     assert torch.equal(updated(given, given.softmax(-1), torch.ones(1, 5, 1), given), given)
-
-
-def test_other_prototypes_bring_their_own_errors(calibration):
-    offsets = normal(2, 4, 6)
-    counts = calibration.counts + 2
-    found = with_prototypes(calibration, offsets, counts)
-    distances = found.squared_distances(offsets)  # of each prototype to itself and to the others
-    torch.testing.assert_close(
-        distances.diagonal(dim1=1, dim2=2), -calibration.scatter.unsqueeze(-1) / counts, atol=1e-9, rtol=0
-    )
-    assert torch.equal(found.examples, calibration.examples + 2)
 
 
 def test_known_labels_have_one_column_and_others_none():

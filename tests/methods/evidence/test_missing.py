@@ -181,7 +181,7 @@ def test_known_labels_and_new_classes_of_a_review_go_with_gaps():
     assert solve("evidence", tasks.with_known(known)).labels[0, :3].tolist() == [1, 1, 1]
     rows = list(range(1, tasks.n_query))
     learned = learn_batch(tasks).with_classes([0], rows)
-    assert learned.calibration.offsets.shape[1] == tasks.n_classes + 1
+    assert learned.calibration.prototypes.offsets.shape[1] == tasks.n_classes + 1
     assert bool(torch.isfinite(learned.likelihood.of(learned.placed)).all())
 
 
@@ -259,16 +259,16 @@ def test_the_likelihood_of_a_row_with_gaps_is_that_of_what_is_there():
     calibration = learned.calibration
     placing = PlacingWithGaps(scaling=learned.scaling, calibration=calibration)
     found = WithGaps(calibration).of(placing(tasks.query))[0]
-    placed = calibration.place(placing.scaled(tasks.query))[0]
-    metric = calibration.placing().metric[0]
+    placed = calibration.coordinates.place(placing.scaled(tasks.query))[0]
+    metric = calibration.coordinates.placing().metric[0]
     given = ~tasks.query[0].isnan()
     # What is subtracted from the squared distances of whole rows; S/n where all classes have as many examples.
-    errors = calibration.offsets[0].square().sum(-1) - calibration.squares[0]
-    assert len(set(calibration.counts[0].tolist())) == 4
+    errors = calibration.prototypes.offsets[0].square().sum(-1) - calibration.prototypes.squares[0]
+    assert len(set(calibration.prototypes.counts[0].tolist())) == 4
     for row, here, likelihood in zip(placed, given, found, strict=True):
         missing = metric[~here]
         inside = missing.mT @ torch.linalg.pinv(missing.mT)
-        outside = (row - calibration.offsets[0]) @ (torch.eye(6) - inside)
+        outside = (row - calibration.prototypes.offsets[0]) @ (torch.eye(6) - inside)
         expected = -0.5 * calibration.precision * (outside.square().sum(-1) - here.double().mean() * errors)
         torch.testing.assert_close(likelihood, expected)
 

@@ -160,16 +160,19 @@ def test_a_class_with_a_name_alone_has_a_prototype_of_twice_the_worth():
     tasks = Tasks.from_arrays(support[:, without], labels[:, without], query, class_features=names)
     scaled = scale_tasks(tasks, Parameters())
     learned = calibrate_distances(scaled.tasks, Schedule())
-    placed = learned.place(scaled.names.vectors)
+    placed = learned.coordinates.place(scaled.names.vectors)
     found = scaled.names.added_to(learned, placed)
     worth = float(scaled.names.worth)
     assert worth != pytest.approx(1)
     alone = torch.arange(12) == 4
     assert scaled.names.alone[0].tolist() == alone.tolist()
-    assert found.counts[0].tolist() == pytest.approx([2 * worth if one else 3 + worth for one in alone.tolist()])
-    of_examples = learned.offsets[0] * 4 - placed[0]  # the names are among the examples here
+    more = found.prototypes.counts - learned.prototypes.counts
+    torch.testing.assert_close(found.prototypes.examples - learned.prototypes.examples, more)
+    counts = [2 * worth if one else 3 + worth for one in alone.tolist()]
+    assert found.prototypes.counts[0].tolist() == pytest.approx(counts)
+    of_examples = learned.prototypes.offsets[0] * 4 - placed[0]  # the names are among the examples here
     expected = torch.where(alone.unsqueeze(-1), placed[0], (of_examples + worth * placed[0]) / (3 + worth))
-    torch.testing.assert_close(found.offsets[0], expected)
+    torch.testing.assert_close(found.prototypes.offsets[0], expected)
 
 
 def test_names_serve_all_tasks():

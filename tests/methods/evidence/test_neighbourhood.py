@@ -8,7 +8,8 @@ from problems import make_tasks
 from torch import Tensor
 
 from manyway import Tasks
-from manyway.methods.calibration.calibration import Calibration, calibrate_distances
+from manyway.methods.calibration.calibrating import calibrate_distances
+from manyway.methods.calibration.calibration import Calibration
 from manyway.methods.evidence import neighbourhood
 from manyway.methods.evidence.neighbourhood import Neighbourhoods, clumping, effective_size
 from manyway.methods.evidence.schedule import Schedule
@@ -84,7 +85,7 @@ def test_the_effective_size_is_the_number_of_equal_weights_and_less_of_unequal_o
 def test_crowding_is_the_part_of_the_room_that_the_excess_takes():
     calibration, _ = groups()
     around = Neighbourhoods(similarity=torch.eye(12).double()[None], share=torch.ones(1, 12).double())
-    scatter = calibration.scatter
+    scatter = calibration.within.scatter
     room = scatter * torch.ones(1, 12).double()
     found = around.clumped(0.5 * room, room, calibration)
     assert float(found) == pytest.approx(0.5 * 12 / 13)  # and one large neighbourhood that has none
@@ -126,15 +127,16 @@ def test_clumping_is_the_excess_of_neighbourhoods_in_the_room_that_they_have():
     """The mean of m examples is S/m from its prototype; one that has a part in the prototype is 2S/n nearer."""
     tasks = in_clumps(6)
     calibration = calibrate_distances(tasks, Schedule(), None, False)
-    placed = calibration.place(tasks.support)
+    placed = calibration.coordinates.place(tasks.support)
     around = Neighbourhoods.of(placed, calibration, Schedule())
-    scatter = float(calibration.scatter)
+    scatter = float(calibration.within.scatter)
     member = torch.nn.functional.one_hot(tasks.support_labels).to(placed)
     means = around.mean(placed)[0]
     parts = around.mean(member)[0]
     total = room = 0.0
     for i, size in enumerate(around.sizes[0].tolist()):
-        distances = (means[i] - calibration.offsets[0]).square().sum(-1) - scatter / 20 + 2 * scatter * parts[i] / 20
+        apart = (means[i] - calibration.prototypes.offsets[0]).square().sum(-1)
+        distances = apart - scatter / 20 + 2 * scatter * parts[i] / 20
         total += float(around.share[0, i]) * (float(distances.min()) - scatter / size)
         room += float(around.share[0, i]) * scatter * (1 - 1 / size)
     expected = total / (room + scatter)

@@ -11,7 +11,7 @@ kernel                           what it fuses                              plai
 ``gradient.kernel``              a step of Adam, with products of float16   ``gradient.information``
 ``paddle.kernel``                all iterations of PADDLE for a task        ``paddle.solver``
 ``evidence.kernel``              all steps of evidence's search for a task  ``evidence.search``
-``calibration.left_out_kernel``  the classification of left-out samples     ``calibration.calibration``
+``calibration.left_out_kernel``  the classification of left-out samples     ``calibration.left_out``
 ``calibration.root_kernel``      the inverse factors of metrics             ``torch.linalg.cholesky``
 ===============================  =========================================  ===========================
 

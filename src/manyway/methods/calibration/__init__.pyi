@@ -1,11 +1,11 @@
+from .calibrating import Finish as Finish
+from .calibrating import calibrate_and_place as calibrate_and_place
+from .calibrating import calibrate_distances as calibrate_distances
 from .calibration import Calibration as Calibration
-from .calibration import Finish as Finish
-from .calibration import calibrate_and_place as calibrate_and_place
-from .calibration import calibrate_distances as calibrate_distances
 from .calibration import doubted as doubted
-from .calibration import weighted_sums as weighted_sums
 from .constants import Constants as Constants
 from .left_out import LeftOut as LeftOut
+from .moments import weighted_sums as weighted_sums
 from .representation import Representation as Representation
 from .representation import learn_representation as learn_representation
 from .temperature_scaling import scaled as scaled

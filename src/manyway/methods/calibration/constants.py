@@ -13,7 +13,7 @@ class Constants:
     # --- The representation (see `representation`) ---
     # N₀, the effective number of columns with which rows are shortened half-way to unit length.
     # With N₀² columns, errors of single prototypes are half averaged out: half of what they say
-    # counts (see `Calibration.shrunk`, and `calibrate` of evidence for one example per class).
+    # counts (see `Prototypes.shrunk`, and `calibrate` of evidence for one example per class).
     # Classes of one and of twenty examples, d = 4, 32, 128, 512: 57, 46, 53, 73 % right with all
     # differences between errors of prototypes, and 62, 71, 69, 72 % with d/(d + N₀²) of them.
     few_columns: float = 8.0
@@ -25,9 +25,9 @@ class Constants:
     # The usual part of the features' variance that lies within classes; used for one example per
     # class only.
     one_shot_scatter: float = 0.7
-    # The standard deviation of the excess of a sample over its class (see `noise` in
-    # `calibration`), in units of the scatter, where no class has two examples to learn it from. 0.2
-    # to 0.4 with five; less, because the scatter is then guessed high.
+    # The standard deviation of the excess of a sample over its class (see `WithinClasses.noise`),
+    # in units of the scatter, where no class has two examples to learn it from. 0.2 to 0.4 with
+    # five; less, because the scatter is then guessed high.
     one_shot_noise: float = 0.17
     # The number of left-out samples with which final probabilities have the power ½ (see
     # `calibration`): from 76 tables of KEEL and R with 1 to 50 examples. Half of

@@ -11,9 +11,8 @@ distances; they differ in cost and memory.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
-from typing import Any, ClassVar, NamedTuple
+from dataclasses import dataclass
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -205,26 +204,6 @@ class Metric:
         """[t, n, d]"""
         return self.whitening(features, crossed).contiguous().mul_(self.stretch.view(-1, 1, 1))
 
-    @staticmethod
-    def joined(metrics: Sequence[Metric]) -> Metric:
-        """Those of consecutive tasks."""
-        if len(metrics) == 1:
-            return metrics[0]
-        return metrics[0]._with_tensors(lambda *parts: torch.cat(parts), *metrics[1:])
-
-    def with_rows(self, which: Tensor, others: Metric) -> Metric:
-        """With the metrics ``others`` of some tasks [m] in the place of these."""
-        return self._with_tensors(lambda own, new: own.index_copy(0, which, new), others)
-
-    def _with_tensors(self, change: Callable[..., Tensor], *others: Metric) -> Metric:
-        """With the tensors that ``change`` makes of these and of the same ones of others."""
-        changed: dict[str, Any] = {}
-        for name in self.whitening.tensors:
-            parts = [getattr(one.whitening, name) for one in (self, *others)]
-            changed[name] = change(*parts)
-        stretch = change(self.stretch, *(one.stretch for one in others))
-        return Metric(replace(self.whitening, **changed), stretch)
-
 
 def metrics_of(contrasts: Contrasts, weight: Tensor) -> Scatter | Gram:
     """The metrics for all γ, from the contrasts of the support and the weight 1/(f·v) [t]."""
@@ -343,7 +322,6 @@ class RootWhitening:
 
     root: Tensor  # [t, d, d] L
     inverted: bool = False  # whether it is L⁻¹ instead
-    tensors: ClassVar[tuple[str, ...]] = ("root",)
 
     def __call__(self, features: Tensor, crossed: Tensor | None = None) -> Tensor:
         """[t, n, d] mapped features.
@@ -459,7 +437,6 @@ class GramWhitening:
     root: Tensor  # [t, f, f] L
     kappa: Tensor  # [t, 1, 1]
     gamma: Tensor  # [t, 1, 1]
-    tensors: ClassVar[tuple[str, ...]] = ("rows", "root", "kappa", "gamma")
 
     def __call__(self, features: Tensor, crossed: Tensor | None = None) -> Tensor:
         if crossed is None:

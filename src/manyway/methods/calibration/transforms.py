@@ -11,7 +11,7 @@ from manyway.core import TRANSFORMS, Scalings, Tasks, apply
 from manyway.core import learn_scaling as learn_plain
 from manyway.core import transform as plain_transform
 from manyway.errors import InputError, nearest
-from manyway.methods.calibration.calibration import calibrate_distances
+from manyway.methods.calibration.calibrating import calibrate_distances
 from manyway.methods.calibration.constants import Constants
 
 # These feature transforms depend on the queries, so that nothing can be learned before the queries
@@ -64,5 +64,5 @@ def _white(tasks: Tasks) -> Scalings:
         raise InputError(f"{problem}; choose another, such as 'cl2'.")
     known = replace(tasks, pile=None)
     calibration = calibrate_distances(plain_transform(known, "rcl2"), Constants())
-    placing = calibration.placing(calibration.precision.sqrt())
+    placing = calibration.coordinates.placing(calibration.precision.sqrt())
     return Scalings.same(replace(learn_plain(known, "rcl2").query, then=placing))

@@ -5,8 +5,8 @@ v_k lower
 
     Σ_i −ln p(y_i | z_i),    ln p(k | z) = −½ τ (‖z − v_k‖² − e_k) + const.,
 
-over the placed support samples, by a few accelerated gradient steps from w (Nesterov, 1983); e_k is
-what the random error of w_k adds to a squared distance on average. This is logistic regression
+over the placed support samples, by a few accelerated gradient steps from w (Nesterov, 1983); e_k
+stays that of w_k (``prototypes``). This is logistic regression
 which is held near the metric's classifier by the number of its steps, and whose biases follow from
 its weights. So it needs no temperature of its own, and its prototypes remain vectors among the
 items, which queries can update. Free biases were worse on all of five sets.
@@ -60,7 +60,7 @@ def tuned(
 
     ``means`` [t, k, d] are the placed means of the classes, which the calibration may have shrunk.
     """
-    placed = calibration.place(tasks.support)
+    placed = calibration.coordinates.place(tasks.support)
     with tensor_cores(placed):
         regression = _Regression.of(calibration, placed, means, tasks.support_labels)
         whole = regression.all_samples
@@ -68,11 +68,12 @@ def tuned(
         better = (chosen.gain > 0) | always
         wanted = chosen.n_steps.where(better, 0).view(-1, 1, 1)
         better = better.view(-1, 1, 1)
-        offsets = calibration.offsets
-        for number, prototypes in enumerate(regression.path(whole, int(wanted.max()))):
-            offsets = torch.where((wanted == number) & better, prototypes, offsets)
-    squares = offsets.square().sum(-1) + regression.biases
-    return replace(calibration, offsets=offsets, squares=squares)
+        offsets = calibration.prototypes.offsets
+        for number, moved in enumerate(regression.path(whole, int(wanted.max()))):
+            offsets = torch.where((wanted == number) & better, moved, offsets)
+    squares = offsets.square().sum(-1) - regression.errors
+    prototypes = replace(calibration.prototypes, offsets=offsets, squares=squares)
+    return replace(calibration, prototypes=prototypes)
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -102,7 +103,7 @@ class _Regression:
     labels: Tensor  # [t, s]
     member: Tensor  # [t, s, k] 1 for the class of a sample, else 0
     all_samples: _Samples
-    biases: Tensor  # [t, k] −e, of the errors of all samples
+    errors: Tensor  # [t, k] e_k of the means of all samples
     shorter: Tensor  # [t, k, 1] by how much prototypes are shorter than means
     tau: Tensor  # [t, 1, 1]
     hardest: Tensor  # [t, n] the samples in most doubt
@@ -116,20 +117,21 @@ class _Regression:
         labels: Tensor,
     ) -> _Regression:
         """Of placed samples [t, s, d] with labels [t, s] in classes with means [t, k, d]."""
-        examples = calibration.examples
+        prototypes = calibration.prototypes
+        examples = prototypes.examples
         n_classes = means.shape[1]
         own_counts = examples.gather(1, labels)
-        parts = calibration.weights
+        parts = calibration.judged.weights
         others = (own_counts - parts).clamp(0, 1)  # without another, a sample cannot be left out
         weights = parts * others * own_counts.rsqrt()
         member = one_hot(labels, n_classes, placed.dtype)
-        biases = calibration.squares - calibration.offsets.square().sum(-1)
+        errors = prototypes.errors
         tau = calibration.precision.view(-1, 1, 1)
         residuals = placed - rows_of(means, labels)
         rows = _without_themselves(calibration, placed, residuals, own_counts)
         whole = _Samples(means=means, counts=examples, weights=weights, parts=parts)
         samples = _left_out(rows, whole, labels)
-        p = _scores(samples, calibration.offsets, biases, tau).softmax(-1)
+        p = _scores(samples, prototypes.offsets, errors, tau).softmax(-1)
         doubt = (1 - (p * member).sum(-1)) * weights
         hardest = doubt.topk(min(labels.shape[1], _MOST_SAMPLES), 1).indices
         column = _column(weights, weights, n_classes)
@@ -146,8 +148,8 @@ class _Regression:
             labels=labels,
             member=member,
             all_samples=whole,
-            biases=biases,
-            shorter=calibration.offsets.norm(dim=-1, keepdim=True) / lengths,
+            errors=errors,
+            shorter=prototypes.offsets.norm(dim=-1, keepdim=True) / lengths,
             tau=tau,
             hardest=hardest,
             step=1 / (steepness * tau).clamp_min(_LEAST_STEEPNESS),
@@ -161,7 +163,7 @@ class _Regression:
         left_out = _left_out(self.rows, given, self.labels)
         samples = rows_of(left_out, self.hardest)
         member = rows_of(self.member, self.hardest)
-        biases = self._biases(given)
+        errors_of_means = self._errors(given)
         weights = given.weights
         column = _column(weights.gather(1, self.hardest), weights, member.shape[-1])
         momentum = torch.ones_like(self.tau)
@@ -169,7 +171,7 @@ class _Regression:
         most = torch.full_like(self.tau, torch.inf)
         for number in range(n_steps):
             yield before
-            logs = _scores(samples, here, biases, self.tau).log_softmax(-1)
+            logs = _scores(samples, here, errors_of_means, self.tau).log_softmax(-1)
             loss = -(logs * member * column).sum((1, 2), keepdim=True)
             good = loss <= most
             if number == 0:
@@ -207,18 +209,18 @@ class _Regression:
         sums = every.means * every.counts.unsqueeze(-1) - taken.mT @ rows_of(self.placed, which)
         means = sums / counts.unsqueeze(-1)
         given = replace(every, means=means, counts=counts, weights=every.weights - held_out)
-        biases = self._biases(given)
+        errors = self._errors(given)
         rows = rows_of(self.rows, which)
         logs = [
-            (_scores(rows, prototypes, biases, self.tau).log_softmax(-1) * own).sum(-1)
+            (_scores(rows, prototypes, errors, self.tau).log_softmax(-1) * own).sum(-1)
             for prototypes in self.path(given, _MOST_STEPS)
         ]
         gains = [(one - logs[0]) * missing for one in logs[1:]]
         return torch.stack(gains).sum(-1)
 
-    def _biases(self, given: _Samples) -> Tensor:
-        """[t, k] −e of as many samples as are given."""
-        return self.biases * self.all_samples.counts / given.counts
+    def _errors(self, given: _Samples) -> Tensor:
+        """[t, k] e_k of the means of as many samples as are given."""
+        return self.errors * self.all_samples.counts / given.counts
 
 
 def _others(own_counts: Tensor, parts: Tensor) -> Tensor:
@@ -238,10 +240,10 @@ def _column(weights: Tensor, of_all: Tensor, n_classes: int) -> Tensor:
     return (weights * (n_classes / of_all.sum(-1, keepdim=True))).unsqueeze(-1)
 
 
-def _scores(rows: Tensor, prototypes: Tensor, biases: Tensor, tau: Tensor) -> Tensor:
+def _scores(rows: Tensor, prototypes: Tensor, errors: Tensor, tau: Tensor) -> Tensor:
     """[t, n, k] log-likelihoods of rows [t, n, d], up to a number per row."""
     products = rows @ prototypes.mT  # on a CPU much faster than baddbmm
-    return products.sub_(0.5 * (prototypes.square().sum(-1) + biases).unsqueeze(1)).mul_(tau)
+    return products.sub_(0.5 * (prototypes.square().sum(-1) - errors).unsqueeze(1)).mul_(tau)
 
 
 def _steepness(rows: Tensor, p: Tensor, member: Tensor, weights: Tensor) -> Tensor:
@@ -270,8 +272,9 @@ def _without_themselves(
     in_metric = calibration.in_metric
     if in_metric is None:
         return placed
-    parts = in_metric.unsqueeze(-1) * calibration.weights
-    parts = parts * own_counts / _others(own_counts, calibration.weights)
+    weights = calibration.judged.weights
+    parts = in_metric.unsqueeze(-1) * weights
+    parts = parts * own_counts / _others(own_counts, weights)
     leverage = (parts * residuals.square().sum(-1)).clamp_max(_MOST_LEVERAGE)
     along = parts * (placed * residuals).sum(-1) / (1 - leverage)
     return placed + residuals * along.unsqueeze(-1)

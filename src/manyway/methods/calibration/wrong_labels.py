@@ -30,12 +30,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from math import log
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
 from manyway.core import Tasks, count_labels
+from manyway.methods.calibration.calibration import Calibration, JudgedLabels
 from manyway.methods.calibration.constants import Constants
 from manyway.methods.calibration.left_out import LeftOut
 from manyway.methods.calibration.log_sums import log_sums
@@ -46,41 +47,6 @@ _LOG_RATES = (-4.6, -0.7, 7)
 _LOG_PRECISIONS = (-1.0, 5.0, 13)
 _LEAST_WEIGHT = 1e-3  # of an example: what is divided by it stays finite
 _MOST_NUMBERS = 1 << 24  # distances that are computed at once
-
-
-class Measured(Protocol):
-    """What is needed of a ``Calibration``, which uses this module."""
-
-    @property
-    def counts(self) -> Tensor: ...
-
-    @property
-    def scatter(self) -> Tensor: ...
-
-    @property
-    def precision(self) -> Tensor: ...
-
-    @property
-    def offsets(self) -> Tensor: ...
-
-    @property
-    def in_metric(self) -> Tensor | None: ...
-
-    def place(self, features: Tensor) -> Tensor: ...
-
-
-class JudgedLabels(NamedTuple):
-    """What the others say about the label of each example."""
-
-    wrong: Tensor  # [t, s] o
-    looks_like: Tensor  # [t, s] the class that an example looks like if its label is wrong
-    weights: Tensor  # [t, s] how much it counts
-
-    @staticmethod
-    def right(labels: Tensor, like: Tensor) -> JudgedLabels:
-        """No label [t, s] is in doubt. The numbers are of the type of ``like``."""
-        ones = torch.ones(labels.shape, dtype=like.dtype, device=like.device)
-        return JudgedLabels(wrong=torch.zeros_like(ones), looks_like=labels, weights=ones)
 
 
 class _Looks(NamedTuple):
@@ -114,7 +80,7 @@ def _rates() -> list[float]:
 
 
 def learn_error_rates(
-    calibrations: Sequence[Measured], tasks: Tasks, samples: Tensor, constants: Constants
+    calibrations: Sequence[Calibration], tasks: Tasks, samples: Tensor, constants: Constants
 ) -> ErrorRates:
     """How probable it is that labels are wrong.
 
@@ -147,7 +113,7 @@ def learn_error_rates(
 
 
 def judge_labels(
-    calibrations: Sequence[Measured], tasks: Tasks, error_rates: ErrorRates
+    calibrations: Sequence[Calibration], tasks: Tasks, error_rates: ErrorRates
 ) -> JudgedLabels:
     """How probably each label is wrong.
 
@@ -201,17 +167,19 @@ def _joined(looks: Sequence[_Looks]) -> _Looks:
     )
 
 
-def _looks(calibration: Measured, tasks: Tasks, samples: Tensor) -> _Looks:
+def _looks(calibration: Calibration, tasks: Tasks, samples: Tensor) -> _Looks:
     """What some examples [t, n] look like."""
     labels = tasks.support_labels.gather(1, samples)
-    left_out = LeftOut.of(labels, calibration.counts, calibration.scatter, calibration.precision)
-    placed = calibration.place(tasks.some_support(samples))
-    distances = left_out.distances(placed, calibration.offsets, calibration.in_metric)
+    prototypes = calibration.prototypes
+    precision = calibration.precision
+    left_out = LeftOut.of(labels, prototypes.counts, calibration.within.scatter, precision)
+    placed = calibration.coordinates.place(tasks.some_support(samples))
+    distances = left_out.distances(placed, prototypes.offsets, calibration.in_metric)
     own_class = labels.unsqueeze(-1)
     own = distances.gather(-1, own_class).squeeze(-1)
     others = distances.scatter_(-1, own_class, torch.inf)
     factors = torch.linspace(*_LOG_PRECISIONS, dtype=own.dtype, device=own.device).exp()
-    precisions = factors.unsqueeze(-1) * calibration.precision
+    precisions = factors.unsqueeze(-1) * precision
     of_own = own * (-0.5 * precisions).unsqueeze(-1)
     of_others = log_sums(others, precisions)
     total = torch.logaddexp(of_own, of_others)

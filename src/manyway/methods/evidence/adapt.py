@@ -136,7 +136,7 @@ def _notable(tasks: Tasks, batch: CalibratedBatch) -> _Notable | None:
     given = parameters.precision is not None or tasks.class_table is not None
     if parameters.adapt is False or parameters.open_set or batch.one_shot or given:
         return None
-    chosen = torch.ones(len(tasks), dtype=torch.bool, device=calibration.scatter.device)
+    chosen = torch.ones(len(tasks), dtype=torch.bool, device=calibration.within.scatter.device)
     if parameters.adapt == "auto":
         chosen = is_notable(tasks, batch.representation, batch.queries, calibration)
     rows = chosen.nonzero().squeeze(1)
@@ -188,12 +188,11 @@ def is_notable(
     """[t] whether the last answers for the ``queries`` of tasks are a reason to look for a shift."""
     places = query_places(queries, calibration)
     proportions = proportions_of(queries)
-    means = calibration.offsets / calibration.trust.unsqueeze(
-        -1
-    )  # not shortened, as prototypes are
+    prototypes = calibration.prototypes
+    means = prototypes.offsets / prototypes.trust.unsqueeze(-1)  # not shortened
     mean_residual = places.mean - (proportions.unsqueeze(1) @ means).squeeze(1)
-    expected = by_chance(proportions, calibration.examples, places.n_query)
-    scatter = calibration.scatter.clamp_min(torch.finfo(mean_residual.dtype).tiny)
+    expected = by_chance(proportions, prototypes.examples, places.n_query)
+    scatter = calibration.within.scatter.clamp_min(torch.finfo(mean_residual.dtype).tiny)
     ratio = mean_residual.square().sum(-1) / (scatter * expected)
     squares_ratio = places.squares_ratio / shortened_by(tasks, representation)
     return (ratio > _NOTABLE_RATIO) | (squares_ratio > _NOTABLE_SQUARES)
@@ -225,7 +224,7 @@ class QueryPlaces:
 def query_places(queries: BatchQueries, calibration: Calibration) -> QueryPlaces:
     """Those of the last assignments, in one pass over the queries."""
     total, squares = queries.each(partial(_sum_places, calibration)).values
-    like = calibration.scatter
+    like = calibration.within.scatter
     n_query: Tensor = queries.distinct.sum(1)
     return QueryPlaces(
         mean=(total / n_query.unsqueeze(-1)).to(like),
@@ -244,7 +243,8 @@ def _sum_places(calibration: Calibration, part: Part) -> Sums:
     tiny = torch.finfo(part.placed.dtype).tiny
     precision = calibration.precision.clamp_min(tiny).view(-1, 1, 1)
     distances = part.log_likelihood * (-2 / precision)
-    relative = calibration.of_members.relative(distances)
+    of_members = calibration.prototypes.of_members(calibration.within.scatter)
+    relative = of_members.relative(distances)
     squares = (part.u * relative).sum((1, 2), dtype=torch.float64)
     rows = part.coordinates * part.distinct.unsqueeze(-1)
     return Sums((rows.sum(1, dtype=torch.float64), squares))

@@ -174,9 +174,10 @@ class Learned:
     @property
     def doubts(self) -> ExampleDoubts:
         """Which examples look mislabelled."""
+        judged = self.calibration.judged
         return ExampleDoubts(
-            wrong=self.kept.of_all(self.calibration.wrong),
-            looks_like=self.kept.of_all(self.calibration.looks_like),
+            wrong=self.kept.of_all(judged.wrong),
+            looks_like=self.kept.of_all(judged.looks_like),
         )
 
     @property
@@ -201,7 +202,7 @@ class Learned:
         representation = representation_of(self.scaling)
         if representation is not None:
             told |= representation.told
-        shift = self.shift or Shift.none(self.calibration.scatter)
+        shift = self.shift or Shift.none(self.calibration.within.scatter)
         told |= shift.told
         if self.rehearsed is not None:
             told |= self.rehearsed.told
@@ -213,13 +214,13 @@ class Learned:
             return None
         if self.gaps:
             return self.placing_with_gaps(tasks.query)
-        return self.calibration.place(self.scaling(tasks.query))
+        return self.calibration.coordinates.place(self.scaling(tasks.query))
 
     def placed_pile(self, pile: Pile) -> Pile:
         """The pile whose rows are scaled and placed when they are read."""
         if self.gaps:
             return pile.then(self.placing_with_gaps)
-        return pile.then(self.scaling).then(self.calibration.placing())
+        return pile.then(self.scaling).then(self.calibration.coordinates.placing())
 
     def prototypes(self, tasks: Tasks, queries: BatchQueries) -> Tensor:
         """[t, k, d] the means of scaled examples and queries.
@@ -234,7 +235,7 @@ class Learned:
         of_queries = query_weights(queries.query_counts.masses).unsqueeze(1)
         u: Tensor = queries.each(attrgetter("u"))  # in memory all queries are one part
         taken = u * of_queries * float(queries.parameters.update_prototypes)
-        weights = self.calibration.weights
+        weights = self.calibration.judged.weights
         known = self.scaled[: len(weights)]
         sums = weighted_sums(known, known.support, weights)
         counts = count_labels(known.support_labels, known.n_classes, weights)
@@ -380,7 +381,7 @@ def _learn_scaled(scaled: ScaledTasks, parameters: Parameters) -> Learned:
     )
     names = None
     if scaled.names is not None:
-        names = calibration.place(scaled.names.vectors)
+        names = calibration.coordinates.place(scaled.names.vectors)
     return _as_learned(scaled, calibration, names, parameters)
 
 
@@ -427,7 +428,7 @@ def _power(
     one example in few columns may be anywhere in its class. It is 1 where N is not known.
     """
     if not is_one_shot(scaled.tasks):
-        return doubted(calibration.examples, constants)
+        return doubted(calibration.prototypes.examples, constants)
     if representation is None:
         return torch.ones_like(calibration.precision)
     squares = representation.effective_columns.flatten().square()
@@ -457,14 +458,15 @@ class _FinishForQueries:
         """For open sets it is also measured how far classes come in clumps."""
         parameters = self.parameters
         constants = parameters.constants
+        means = calibration.prototypes.offsets
         shrunk = calibration.shrunk(constants)
         if parameters.open_set:
             shrunk = replace(shrunk, clumped=clumping(calibration, tasks, constants))
         if parameters.likelihood == "logistic":
-            return tuned(shrunk, calibration.offsets, tasks, always=True)
+            return tuned(shrunk, means, tasks, always=True)
         # Tuned prototypes are not in the middle of their classes, which tells unknown queries.
         if parameters.likelihood == "auto" and not parameters.open_set:
-            return tuned(shrunk, calibration.offsets, tasks, always=False)
+            return tuned(shrunk, means, tasks, always=False)
         return shrunk
 
 

@@ -1,7 +1,7 @@
 """Confidence: how sure to be of what search and groups say.
 
 The final probabilities are raised to one power per task, which changes no label. (A query that lies
-far from all classes has a lower one of its own, ``Calibration.reliance``.) It is the product of
+far from all classes has a lower one of its own, ``Coordinates.reliance``.) It is the product of
 what five places say:
 
 - the number of left-out examples that have taught what a distance means (``Calibration.power``);
@@ -128,13 +128,14 @@ def _contrast(grouped: Grouped, likelihood: Likelihood) -> Tensor:
     of_classes = posterior.probabilities.mT.to(sums)
     if not posterior.classes.shape[1]:  # groups keep their classes
         of_classes = one_hot(groups.classes, groups.members.masses.shape[1], sums.dtype).mT
-    slopes = calibration.slopes.unsqueeze(-1)
+    prototypes = calibration.prototypes
+    slopes = prototypes.slopes.unsqueeze(-1)
     return contrast(
         of_classes @ sums,
         (of_classes @ masses.unsqueeze(-1)).squeeze(-1),
         # As long as class means are expected. The distances to two of them differ by as much.
-        calibration.offsets * calibration.reach.view(-1, 1, 1) / slopes,
-        calibration.precision / calibration.reach,
+        prototypes.offsets * prototypes.reach.view(-1, 1, 1) / slopes,
+        calibration.precision / prototypes.reach,
     )
 
 
@@ -191,7 +192,8 @@ def distance_ratio(lengths: Tensor, calibration: Calibration) -> Tensor:
     mean = total / number_or_more
     mean_square = total_square / number_or_more
     tiny = torch.finfo(mean.dtype).tiny
-    of_members = calibration.noise / (2 * calibration.scatter.clamp_min(tiny))
+    within = calibration.within
+    of_members = within.noise / (2 * within.scatter.clamp_min(tiny))
     spread = (mean_square - mean.square()).clamp_min(0).sqrt()
     spread = torch.maximum(spread, of_members)
     return (mean - 2 * spread / number_or_more.sqrt()).clamp_min(1).square()
@@ -243,7 +245,7 @@ class _Pairs:
     def of(placed: Tensor, probabilities: Tensor, calibration: Calibration) -> _Pairs:
         # Two samples are S farther apart than a sample and the mean of its class, and all distances
         # are less that bias.
-        between = distances_between(placed) - calibration.scatter.view(-1, 1, 1)
+        between = distances_between(placed) - calibration.within.scatter.view(-1, 1, 1)
         log_likelihood = between.mul_(-0.5 * calibration.precision.view(-1, 1, 1))
         confidence, group = probabilities.max(-1)
         same = group.unsqueeze(1) == group.unsqueeze(2)

@@ -72,7 +72,7 @@ class _Compared:
         calibration = queries.likelihood.calibration
         n_columns = torch.tensor(rows.shape[-1], device=rows.device)
         if calibration is not None:
-            n_columns = calibration.n_varying
+            n_columns = calibration.coordinates.n_varying
         sure = not one_shot and calibration is not None
         schedule = queries.parameters.constants
         pair_distance = queries.likelihood.pair_distance(rows)

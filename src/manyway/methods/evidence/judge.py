@@ -73,6 +73,7 @@ from torch import Tensor
 from manyway.errors import InputError
 from manyway.methods.calibration.calibration import Calibration
 from manyway.methods.calibration.distances import squared_distances
+from manyway.methods.calibration.prototypes import error_of_means
 from manyway.methods.evidence.calibrate import CalibratedBatch
 from manyway.methods.evidence.dense import Dense, fused_search
 from manyway.methods.evidence.likelihood import independent_part
@@ -145,12 +146,12 @@ def judge(batch: CalibratedBatch) -> UnknownPosterior | None:
     queries = batch.queries
     calibration = queries.likelihood.calibration
     assert calibration is not None  # unknown scores have a method of their own
-    stride = judged_stride(queries.n_query, calibration.counts.shape[1])
+    stride = judged_stride(queries.n_query, calibration.prototypes.n_classes)
     sampled = sample(queries, stride)
     closed = calibration.log_likelihood(sampled.placed)
     if queries.any_given:
         closed = excluded(closed, sampled.values)
-    prior = parameters.prior(sampled.placed.shape[1], calibration.counts)
+    prior = parameters.prior(sampled.placed.shape[1], calibration.prototypes.counts)
     assigned = fused_search(Dense.of(closed), prior, parameters).queries.u
     return unknown_posterior(
         sampled.placed,
@@ -182,7 +183,7 @@ def unknown_posterior(
     They are every so many (``stride``) of all queries. ``one_shot``: whether no class had two
     samples to calibrate with.
     """
-    if calibration.counts.shape[1] < 2:
+    if calibration.prototypes.n_classes < 2:
         hint = "it learns from the classes what none of them looks like"
         raise InputError(f"open_set needs two classes or more: {hint}.")
     margin = calibration.log_likelihood(placed).topk(2).values.diff().squeeze(-1)
@@ -199,7 +200,7 @@ def unknown_posterior(
         around=around,
         means=means,
         scales=scales,
-        distances=calibration.squared_distances(placed),
+        distances=calibration.prototypes.squared_distances(placed),
     )
     # Differences of sorted values are negative: the margin is −g.
     of_margin = (margin.exp() + 0.5 * schedule.improbable).log()
@@ -212,12 +213,12 @@ def unknown_posterior(
         log_odds,
         tests.odd_members * sizes.rsqrt(),
         around,
-        schedule.shared_error + (1 / (calibration.counts + 1)).mean(-1),
+        schedule.shared_error + (1 / (calibration.prototypes.counts + 1)).mean(-1),
         prior=schedule.improbable if one_shot else schedule.some_unknown,
     )
     return UnknownPosterior(
         means=means,
-        bias=calibration.scatter.unsqueeze(-1) / sizes,
+        bias=calibration.within.scatter.unsqueeze(-1) / sizes,
         precision=calibration.precision,
         similarity=around.similarity,
         probabilities=integrated.probabilities,
@@ -236,19 +237,21 @@ def _with_guessed_scatter(
     Two samples of a class are 2S apart on average, and those of neighbouring classes a little
     farther.
     """
-    guess = schedule.one_shot_within * between / (2 * (1 / calibration.counts).mean(-1))
-    wider = (guess - calibration.scatter).unsqueeze(-1)
+    within = calibration.within
+    prototypes = calibration.prototypes
+    guess = schedule.one_shot_within * between / (2 * (1 / prototypes.counts).mean(-1))
+    wider = (guess - within.scatter).unsqueeze(-1)
+    squares = prototypes.squares - error_of_means(wider, prototypes.counts)
     return replace(
         calibration,
-        scatter=guess,
-        squares=calibration.squares - wider / calibration.counts,
-        noise=calibration.noise * guess / calibration.scatter,
+        within=replace(within, scatter=guess, noise=within.noise * guess / within.scatter),
+        prototypes=replace(prototypes, squares=squares),
     )
 
 
 def _between_neighbours(calibration: Calibration) -> Tensor:
     """[t] the mean squared distance from a prototype to the nearest other one."""
-    offsets = calibration.offsets
+    offsets = calibration.prototypes.offsets
     nearest = []
     numbers = torch.arange(offsets.shape[1], device=offsets.device)
     for part in torch.split(numbers, max(1, MOST_NUMBERS // len(numbers))):
@@ -280,13 +283,13 @@ class Scales:
     @staticmethod
     def of(calibration: Calibration, between: Tensor, schedule: Schedule) -> Scales:
         """From the squared distance ``between`` [t] neighbouring prototypes."""
-        scatter = calibration.scatter.unsqueeze(-1)
-        errors = (1 / calibration.counts).mean(-1, keepdim=True)
-        n_classes = calibration.offsets.shape[1]
-        n_left_out = (calibration.examples - 1).clamp_min(0).sum(-1, keepdim=True)
-        freedom = torch.where(n_left_out > 0, n_left_out, n_classes)
-        of_columns = scatter * (2 / calibration.n_varying).sqrt().unsqueeze(-1)
-        noise = torch.maximum(calibration.noise.unsqueeze(-1), of_columns)
+        prototypes = calibration.prototypes
+        scatter = calibration.within.scatter.unsqueeze(-1)
+        errors = (1 / prototypes.counts).mean(-1, keepdim=True)
+        n_left_out = (prototypes.examples - 1).clamp_min(0).sum(-1, keepdim=True)
+        freedom = torch.where(n_left_out > 0, n_left_out, prototypes.n_classes)
+        of_columns = scatter * (2 / calibration.coordinates.n_varying).sqrt().unsqueeze(-1)
+        noise = torch.maximum(calibration.within.noise.unsqueeze(-1), of_columns)
         noise = noise * (1 + schedule.doubtful_examples / (2 * freedom))
         of_unknown = (between.unsqueeze(-1) - 2 * errors * scatter).clamp_min(0)
         tiny = torch.finfo(of_unknown.dtype).tiny
@@ -371,7 +374,7 @@ class _Tests:
         """[t, q] r of the neighbourhood of each query, less what clumps of classes explain."""
         scales = self.scales
         sizes = self.around.sizes
-        from_means = self.calibration.squared_distances(self.means)
+        from_means = self.calibration.prototypes.squared_distances(self.means)
         group = self._nearest(from_means, sizes)
         nearest = from_means.argmin(-1, keepdim=True)
         of_members = self.around.mean(self.distances).gather(-1, nearest).squeeze(-1)
@@ -398,8 +401,9 @@ class _Tests:
         ``distances`` [t, q, k] are the unbiased ones of the means.
         """
         squares, nearest = distances.min(-1)
-        counts = self.calibration.counts.expand(len(distances), -1).gather(1, nearest)
-        squares = squares + self.calibration.scatter.unsqueeze(-1) / counts
+        counts = self.calibration.prototypes.counts.expand(len(distances), -1).gather(1, nearest)
+        scatter = self.calibration.within.scatter.unsqueeze(-1)
+        squares = squares + error_of_means(scatter, counts)
         return NearGroup(squares=squares, sizes=sizes, counts=counts)
 
     @property
@@ -409,18 +413,18 @@ class _Tests:
         A query that is farther from a prototype than unknown queries are pulls the mean of the
         class as if it were no farther: one outlier must not decide about the others.
         """
-        calibration = self.calibration
+        prototypes = self.calibration.prototypes
         share = self.around.share
         positive = self.assigned.clamp_min(torch.finfo(self.assigned.dtype).eps)
         sizes = effective_size(positive.mT, share).clamp_min(1)
         assigned = share.unsqueeze(-1) * self.assigned
         positive = share.unsqueeze(-1) * positive
-        farthest = self.scales.farthest(calibration.counts).unsqueeze(1)
-        farthest = calibration.scatter.view(-1, 1, 1) + farthest
+        farthest = self.scales.farthest(prototypes.counts).unsqueeze(1)
+        farthest = self.calibration.within.scatter.view(-1, 1, 1) + farthest
         pulls = assigned * (farthest / self.distances.clamp_min(_NO_DISTANCE)).clamp_max(1).sqrt()
-        sums = pulls.mT @ self.placed - pulls.sum(1).unsqueeze(-1) * calibration.offsets
+        sums = pulls.mT @ self.placed - pulls.sum(1).unsqueeze(-1) * prototypes.offsets
         means = sums / positive.sum(1).unsqueeze(-1)
-        counts = calibration.counts.expand_as(sizes)
+        counts = prototypes.counts.expand_as(sizes)
         return NearGroup(squares=means.square().sum(-1), sizes=sizes, counts=counts)
 
 

@@ -5,7 +5,8 @@ are coordinates in the metric of the calibration, and
 
     ℓ_qk = −½ τ (‖z_q − w_k‖² − e_k),
 
-where e_k is what the random error of the prototype w_k adds to a squared distance on average.
+where e_k is what the random error of the prototype w_k adds to a squared distance on average
+(``manyway.methods.calibration.prototypes``).
 
 For the log-likelihoods of another classifier, placed rows are these themselves. Both kinds answer
 the same questions, so that search and groups need not know which one they have.
@@ -15,7 +16,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import NamedTuple
 
 import torch
@@ -25,6 +26,7 @@ from manyway.core import one_hot
 from manyway.methods.calibration.calibration import Calibration
 from manyway.methods.calibration.distances import squared_distances
 from manyway.methods.calibration.metric import rows_of
+from manyway.methods.calibration.prototypes import leave_one_out
 from manyway.methods.evidence.schedule import agreement
 
 _LEAST_SCATTER = 1e-30  # what is divided by S stays finite
@@ -62,7 +64,7 @@ class ScoreColumns(NamedTuple):
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Updated:
-    """Prototypes of some classes that have taken in their queries.
+    """Prototypes of some classes that have taken in their queries, as means of more samples.
 
     Without classes nothing changes, and neither does ℓ of a class whose queries count nothing. Such
     classes are among these where another task has more groups.
@@ -171,15 +173,19 @@ class Distances(Likelihood):
 
     @property
     def counts(self) -> Tensor:
-        return self.calibration.counts
+        return self.calibration.prototypes.counts
 
     @property
     def examples(self) -> Tensor:
-        return self.calibration.examples
+        return self.calibration.prototypes.examples
 
     @property
     def told(self) -> Mapping[str, Tensor]:
-        return {"precision": self.calibration.precision, "shrinkage": self.calibration.shrinkage}
+        calibration = self.calibration
+        return {
+            "precision": calibration.precision,
+            "shrinkage": calibration.coordinates.shrinkage,
+        }
 
     def of(self, placed: Tensor) -> Tensor:
         return self.calibration.log_likelihood(placed)
@@ -195,35 +201,37 @@ class Distances(Likelihood):
 
     def updated(self, classes: Tensor, sums: Tensor, masses: Tensor, weights: Tensor) -> Updated:
         calibration = self.calibration
-        counts = calibration.counts.expand(len(classes), -1).gather(1, classes)
+        prototypes = calibration.prototypes
+        counts = prototypes.counts.expand(len(classes), -1).gather(1, classes)
         total = counts + weights * masses
-        offsets = rows_of(calibration.offsets, classes)
-        prototypes = counts.unsqueeze(-1) * offsets + weights.unsqueeze(-1) * sums
+        offsets = rows_of(prototypes.offsets, classes)
+        means = counts.unsqueeze(-1) * offsets + weights.unsqueeze(-1) * sums
         return Updated(
             classes=classes,
-            prototypes=prototypes / total.unsqueeze(-1),
+            prototypes=means / total.unsqueeze(-1),
             weights=weights,
             masses=total,
-            scatter=calibration.scatter.view(-1, 1, 1),
+            scatter=calibration.within.scatter.view(-1, 1, 1),
             precision=calibration.precision.view(-1, 1, 1),
         )
 
     def lengths(self, placed: Tensor) -> Tensor:
-        nearest = self.calibration.squared_distances(placed).min(-1)
-        of_members = self.calibration.of_members
+        prototypes = self.calibration.prototypes
+        nearest = prototypes.squared_distances(placed).min(-1)
+        of_members = prototypes.of_members(self.calibration.within.scatter)
         return of_members.relative_to_one(nearest.values, nearest.indices).clamp_min(0).sqrt()
 
     def reliance(self, placed: Tensor) -> Tensor | None:
-        found = self.calibration.reliance(self.coordinates(placed))
+        found = self.calibration.coordinates.reliance(self.coordinates(placed))
         return found if bool((found < 1).any()) else None
 
     def nearness(self, placed: Tensor, others: Tensor) -> Tensor:
-        scatter = self.calibration.scatter.clamp_min(_LEAST_SCATTER).view(-1, 1, 1)
+        scatter = self.calibration.within.scatter.clamp_min(_LEAST_SCATTER).view(-1, 1, 1)
         apart = squared_distances(placed, others) / (2 * scatter)
         return apart.sub_(1).mul_(-2).sigmoid_()
 
     def pair_distance(self, placed: Tensor) -> Tensor:
-        return 2 * self.calibration.scatter
+        return 2 * self.calibration.within.scatter
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -286,27 +294,9 @@ def _for_every_row(classes: Tensor, values: Tensor) -> Tensor:
     return classes.unsqueeze(1).expand(-1, values.shape[1], -1)
 
 
-def with_prototypes(calibration: Calibration, offsets: Tensor, counts: Tensor) -> Calibration:
-    """The calibration with other placed prototypes [t, k, d], made of ``counts`` [t, k] samples."""
-    squares = offsets.square().sum(-1) - calibration.scatter.unsqueeze(-1) / counts
-    examples = calibration.examples + (counts - calibration.counts)
-    return replace(calibration, offsets=offsets, squares=squares, counts=counts, examples=examples)
-
-
 def known_classes(known: Tensor, like: Tensor) -> Tensor:
     """[t, b, k] 1 for the class of a query with a known label [t, b], else 0; as ``like``."""
     return one_hot(known.clamp_min(0), like.shape[-1], like.dtype) * (known >= 0).unsqueeze(-1)
-
-
-def leave_one_out(distances: Tensor, weights: Tensor, masses: Tensor, scatter: Tensor) -> Tensor:
-    """[…, q, k] unbiased squared distances to prototypes without the query itself.
-
-    ``weights`` […, q, k] is what each query contributes to a prototype and ``masses`` [k] the
-    total, support included. Without z, of which it contains p, a mean of mass m is m/(m − p) times
-    as far from z.
-    """
-    others = masses - weights
-    return distances * (masses / others).square() - scatter / others
 
 
 def query_weights(masses: Tensor) -> Tensor:

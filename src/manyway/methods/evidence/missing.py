@@ -65,13 +65,13 @@ class WithGaps(Distances):
 
     def correction(self, placed: Tensor) -> Tensor:
         """[t, b, k] c, by which ℓ is larger than that of the coordinates."""
-        return placed[..., self.calibration.offsets.shape[-1] : -1]
+        return placed[..., self.calibration.prototypes.offsets.shape[-1] : -1]
 
     def hidden(self, placed: Tensor) -> Tensor:
         return placed[..., -1]
 
     def coordinates(self, placed: Tensor) -> Tensor:
-        return placed[..., : self.calibration.offsets.shape[-1]]
+        return placed[..., : self.calibration.prototypes.offsets.shape[-1]]
 
     def of(self, placed: Tensor) -> Tensor:
         return super().of(self.coordinates(placed)) + self.correction(placed)
@@ -112,7 +112,7 @@ class PlacingWithGaps:
 
     def __call__(self, rows: Tensor) -> Tensor:
         whole = self.filled(rows)
-        hidden = (1 - whole.given) * self.calibration.scatter.view(-1, 1, 1)
+        hidden = (1 - whole.given) * self.calibration.within.scatter.view(-1, 1, 1)
         return torch.cat([whole.placed, whole.correction, hidden], -1)
 
     def scaled(self, rows: Tensor) -> Tensor:
@@ -132,14 +132,14 @@ class PlacingWithGaps:
         varies = self._varies(rows)
         gaps = rows.isnan() & varies
         n_columns = rows.shape[-1]
-        n_classes = self.calibration.offsets.shape[1]
-        placed = self.calibration.place(self.scaled(rows))
+        n_classes = self.calibration.prototypes.n_classes
+        placed = self.calibration.coordinates.place(self.scaled(rows))
         n_varying = varies.sum(-1, keepdim=True).clamp_min(1)
         given = 1 - gaps.sum(-1, keepdim=True).to(placed) / n_varying
         correction = placed.new_zeros(*placed.shape[:2], n_classes)
         cells = torch.zeros_like(placed)
         at_once = max(1, _NUMBERS_AT_ONCE // (n_columns * (n_columns + 2 * n_classes)))
-        metric = self.calibration.placing().metric
+        metric = self.calibration.coordinates.placing().metric
         for task, lacking in enumerate(gaps.any(-1)):
             of_task = _OneTask.of(self.calibration, metric, task)
             for lines in lacking.nonzero().squeeze(1).split(at_once):
@@ -171,7 +171,7 @@ class _OneTask:
     metric: Tensor  # [d, d] its rows belong to the columns
     products: Tensor  # [d, d] of these rows
     prototypes: Tensor  # [k, d]
-    errors: Tensor  # [k] e: what is subtracted from a squared distance
+    errors: Tensor  # [k] e_k
     half_precision: Tensor  # [] τ/2
 
     @staticmethod
@@ -179,7 +179,7 @@ class _OneTask:
         def own(values: Tensor) -> Tensor:
             return values[task if len(values) > 1 else 0].double()
 
-        prototypes = own(calibration.offsets)
+        prototypes = own(calibration.prototypes.offsets)
         n_columns = prototypes.shape[-1]
         rows = torch.eye(n_columns, dtype=prototypes.dtype, device=prototypes.device)
         if metric is not None:
@@ -188,7 +188,7 @@ class _OneTask:
             metric=rows,
             products=rows @ rows.mT,
             prototypes=prototypes,
-            errors=prototypes.square().sum(-1) - own(calibration.squares),
+            errors=prototypes.square().sum(-1) - own(calibration.prototypes.squares),
             half_precision=own(calibration.precision) / 2,
         )
 

@@ -37,7 +37,6 @@ from manyway.core import (
     level,
 )
 from manyway.methods.calibration import Calibration, Representation, learn_scaling
-from manyway.methods.evidence.likelihood import with_prototypes
 
 # Scales that have no curve of their own where there is no example.
 _CENTRED = (None, "auto", "l2", "cl2", "tcl2", "rcl2")
@@ -84,11 +83,14 @@ class Names:
             the discount, such a class would take the queries of the others.
         """
         more = self.worth.view(-1, 1) - float(self.included)
-        counts = calibration.counts + more
-        offsets = calibration.offsets * calibration.counts.unsqueeze(-1)
+        prototypes = calibration.prototypes
+        counts = prototypes.counts + more
+        offsets = prototypes.offsets * prototypes.counts.unsqueeze(-1)
         offsets = (offsets + placed * more.unsqueeze(-1)) / counts.unsqueeze(-1)
         counts = torch.where(self.alone, 2 * counts, counts)
-        return with_prototypes(calibration, offsets, counts)
+        examples = prototypes.examples + (counts - prototypes.counts)
+        with_names = prototypes.with_means(offsets, counts, calibration.within.scatter)
+        return replace(calibration, prototypes=replace(with_names, examples=examples))
 
 
 def scaling_without_examples(

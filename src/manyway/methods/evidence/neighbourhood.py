@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 from math import ceil
 from operator import itemgetter
@@ -39,13 +39,14 @@ class Neighbourhoods:
         means of the neighbourhoods that this makes, always without itself. Two queries are as
         similar as their assignments.
         """
-        scatter = calibration.scatter.view(-1, 1, 1)
+        scatter = calibration.within.scatter.view(-1, 1, 1)
         precision = calibration.precision.view(-1, 1, 1)
-        pair_distance = 2 * calibration.scatter
+        pair_distance = 2 * calibration.within.scatter
         distances = distances_between(placed)
         # A query is a copy of itself. The limit is not the ``sure`` one of the search: how far two
         # samples of an unknown class lie apart is a guess.
-        copies = distances <= copy_distance(pair_distance, calibration.n_varying, schedule)
+        n_columns = calibration.coordinates.n_varying
+        copies = distances <= copy_distance(pair_distance, n_columns, schedule)
         share = 1 / copies.sum(-1).to(placed)
         distances = torch.where(copies, 2 * scatter, distances)  # of two samples of a class
         similarity = _cosines(distances.mul_(-0.5 * precision).softmax(-1))
@@ -76,7 +77,7 @@ class Neighbourhoods:
 
         It is Σ e / Σ S (1 − 1/m), as if there were one more large neighbourhood without any excess.
         """
-        total = (self.share * room).sum(-1) + calibration.scatter
+        total = (self.share * room).sum(-1) + calibration.within.scatter
         return ((self.share * excess).sum(-1) / total).clamp(0, 1)
 
 
@@ -101,20 +102,20 @@ def clumping(calibration: Calibration, tasks: Tasks, schedule: Schedule) -> Tens
     Examples have a part in prototypes, which are nearer to them by 2S/n for it.
     """
     stride = ceil(tasks.n_support / _MOST_EXAMPLES)
-    placed = calibration.place(tasks.support[:, ::stride])
+    placed = calibration.coordinates.place(tasks.support[:, ::stride])
     labels = tasks.support_labels[:, ::stride]
     size = max(1, MOST_NUMBERS // labels.shape[1] ** 2)
-    placed_calibration = replace(calibration, metric=None)
+    placed_calibration = calibration.without_metric()
     found = []
     for first in range(0, len(placed), size):
         block = slice(first, first + size)
         of_block = mapped(placed_calibration, itemgetter(block))
         around = Neighbourhoods.of(placed[block], of_block, schedule)
-        scatter = of_block.scatter.unsqueeze(-1)
+        scatter = of_block.within.scatter.unsqueeze(-1)
         sizes = around.sizes
         parts = around.mean(one_hot(labels[block], tasks.n_classes, placed.dtype))
-        nearer = 2 * scatter.unsqueeze(-1) * parts / of_block.counts.unsqueeze(1)
-        distances = of_block.squared_distances(around.mean(placed[block])) + nearer
+        nearer = 2 * scatter.unsqueeze(-1) * parts / of_block.prototypes.counts.unsqueeze(1)
+        distances = of_block.prototypes.squared_distances(around.mean(placed[block])) + nearer
         excess = distances.amin(-1) - scatter / sizes
         found.append(around.clumped(excess, scatter * (1 - 1 / sizes), of_block))
     return torch.cat(found)

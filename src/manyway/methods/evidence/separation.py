@@ -38,7 +38,7 @@ def separation_power(placed: Tensor, probabilities: Tensor, calibration: Calibra
 
     A query that may be unknown, whose probabilities sum to less than 1, counts less.
     """
-    examples = calibration.offsets
+    examples = calibration.prototypes.offsets
     of_examples = _nearest_others(examples).expand(len(placed), -1)
     of_queries = squared_distances(placed, examples.expand(len(placed), -1, -1)).amin(-1)
     # Where all queries are unknown, any of them says as much.

@@ -73,7 +73,7 @@ and F e takes the place of F.
 **What is lost.** Grey pictures or mistyped words are shifted, and have lost some of what tells
 classes apart, which no vector brings back. Around the means of the batch a query then is x = g w_k
 + noise, with the contrast g < 1. It is the slope of the means z̄_k of groups of m_k queries over
-the means w_k that are expected of their classes (``Calibration.shrunk``), so that g is 1 for
+the means w_k that are expected of their classes (``Prototypes.shrunk``), so that g is 1 for
 queries like the examples,
 
     g = Σ_k m_k (z̄_k − z̄)·(w_k − w̄) / Σ_k m_k ‖w_k − w̄‖²,

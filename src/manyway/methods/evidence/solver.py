@@ -6,8 +6,9 @@ z_q has in class k, whose prototype is w_k, the log-likelihood
     ℓ_qk = −½ τ (‖z_q − w_k‖² − e_k).
 
 The prototype is the mean of the examples of the class, shortened as far as it is long by chance,
-and e_k is what its random error adds to a squared distance on average (`Calibration.shrunk`): S/n_k
-for the mean of n_k examples, where S is the scatter within classes. The proportions of the
+and e_k is what its random error adds to a squared distance on average
+(`manyway.methods.calibration.prototypes`): S/n_k for the mean of n_k examples, where S is the
+scatter within classes. The proportions of the
 classes among the queries have a Dirichlet(α, …, α) prior and are integrated out (``prior``). The
 labels maximise a bound on ln p(queries | support), and with it the number of classes that occur is
 found. There are seven stages, each in a module of its own name. ``label`` calls the first two, and
