@@ -45,8 +45,8 @@ def test_updating_prototypes_helps_with_few_shots_and_loses_nothing_where_all_cl
 # --- the class of a group, and fragments ----------------------------------------------------------------------------
 
 
-def groups_with(totals: Tensor, masses: Tensor, alpha: float = 0.01, known_evidence: Tensor | None = None) -> Groups:
-    """Groups of all classes, with what known labels say about their classes, if anything."""
+def groups_with(totals: Tensor, masses: Tensor, alpha: float = 0.01, fixed_evidence: Tensor | None = None) -> Groups:
+    """Groups of all classes, with what fixed labels say about their classes, if anything."""
     likelihood = GivenLikelihood(n_samples=torch.full_like(masses, 5.0))
     query_counts = QueryCounts.of_products(masses, torch.exp(-masses))
     classes = torch.arange(masses.shape[1]).expand(len(masses), -1)
@@ -59,18 +59,18 @@ def groups_with(totals: Tensor, masses: Tensor, alpha: float = 0.01, known_evide
         members=query_counts,
         sums=totals,
         lengths=masses,
-        known_evidence=totals[:, :0] if known_evidence is None else known_evidence,
+        fixed_evidence=totals[:, :0] if fixed_evidence is None else fixed_evidence,
         updated=updated,
     )
 
 
 def posterior(
-    totals: Tensor, masses: Tensor, merge: bool = True, alpha: float = 0.01, known_evidence: Tensor | None = None
+    totals: Tensor, masses: Tensor, merge: bool = True, alpha: float = 0.01, fixed_evidence: Tensor | None = None
 ) -> Tensor:
     """The class posterior [t, g, k] of all groups."""
-    groups = groups_with(totals, masses, alpha, known_evidence)
+    groups = groups_with(totals, masses, alpha, fixed_evidence)
     likelihood = GivenLikelihood(n_samples=torch.full_like(masses, 5.0))
-    found = groups.posterior(likelihood, torch.zeros_like(masses, dtype=torch.bool), Parameters(merge_groups=merge))
+    found = groups.posterior(likelihood, None, Parameters(merge_groups=merge))
     return found.probabilities
 
 
@@ -107,11 +107,11 @@ def test_a_small_group_that_fits_a_large_one_nearly_as_well_is_probably_its_frag
     assert posterior(totals, masses)[0, 1, 0] < 0.01
 
 
-def test_what_known_labels_say_about_a_group_is_added_to_what_its_queries_say():
+def test_what_fixed_labels_say_about_a_group_is_added_to_what_its_queries_say():
     masses = torch.tensor([[9.0, 9.0, 0.0, 0.0, 0.0, 0.0]]).double()
-    of_known = torch.zeros(1, 6, 6).double()
-    of_known[0, 0, 3] = 4.0  # a query of the first group is known to be of the fourth class
-    found = posterior(torch.zeros(1, 6, 6).double(), masses, merge=False, known_evidence=of_known)
+    of_fixed = torch.zeros(1, 6, 6).double()
+    of_fixed[0, 0, 3] = 4.0  # a query of the first group is known to be of the fourth class
+    found = posterior(torch.zeros(1, 6, 6).double(), masses, merge=False, fixed_evidence=of_fixed)
     assert int(found[0, 0, 1:].argmax()) == 2
     ratio = found[0, 0, 3] / found[0, 0, 1]
     assert float(ratio.log()) == pytest.approx(4.0)

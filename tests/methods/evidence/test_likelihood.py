@@ -16,7 +16,7 @@ from manyway.methods.evidence.likelihood import (
     GivenLikelihood,
     columns_of,
     independent_part,
-    known_classes,
+    own_classes,
     query_weights,
 )
 from manyway.methods.evidence.schedule import Schedule
@@ -167,7 +167,7 @@ def test_given_likelihoods_have_no_prototypes_to_update():
 
 def test_known_labels_have_one_column_and_others_none():
     like = torch.zeros(1, 3, 4)
-    assert known_classes(torch.tensor([[2, -1, 0]]), like).tolist() == [[[0, 0, 1, 0], [0, 0, 0, 0], [1, 0, 0, 0]]]
+    assert own_classes(torch.tensor([[2, -1, 0]]), like).tolist() == [[[0, 0, 1, 0], [0, 0, 0, 0], [1, 0, 0, 0]]]
 
 
 def test_columns_are_those_of_the_classes_of_each_task():

@@ -154,7 +154,7 @@ def test_the_search_goes_on_with_updated_likelihoods_in_tasks_with_a_known_label
 
 def test_the_classes_of_known_labels_are_given():
     queries = in_memory(known=known(3, 1))
-    assert queries.given_classes.tolist() == [[False, True, False, True], [False] * 4]
+    assert queries.known_classes.tolist() == [[False, True, False, True], [False] * 4]
 
 
 @pytest.mark.parametrize("size", [3, 7])
@@ -172,8 +172,8 @@ def test_a_sample_has_every_so_many_queries_whatever_the_parts_are(size, stride)
                     whole.part,
                     placed=whole.part.placed[:, rows],
                     first=first,
-                    given=whole.part.given[:, rows],
                     known=whole.part.known[:, rows],
+                    fixed=whole.part.fixed[:, rows],
                     unknown=whole.part.unknown[:, rows],
                     assign=lambda rows=rows: whole.u[:, rows],
                 )
@@ -182,9 +182,9 @@ def test_a_sample_has_every_so_many_queries_whatever_the_parts_are(size, stride)
             return found
 
     rows = slice(None, None, stride)
-    given = sample(InParts(), stride)
-    assert torch.equal(given.placed, whole.part.placed[:, rows])
-    assert torch.equal(given.values, whole.part.given[:, rows])
+    found = sample(InParts(), stride)
+    assert torch.equal(found.placed, whole.part.placed[:, rows])
+    assert torch.equal(found.values, whole.part.known[:, rows])
     assert torch.equal(sample(InParts(), stride, lambda part: part.u).values, whole.u[:, rows])
     assert torch.equal(whole.each(lambda part: Joined((part.u,))).values[0], whole.u)
 

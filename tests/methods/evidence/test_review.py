@@ -38,14 +38,14 @@ def scores_of(
     part = Part(
         placed=placed,
         first=0,
-        given=labels,
         known=labels,
+        fixed=labels,
         unknown=torch.zeros(1, 7),
         distinct=torch.ones(1, 7),
         assign=lambda: probabilities,
         likelihood=likelihood,
-        any_given=known is not None,
         any_known=known is not None,
+        any_fixed=known is not None,
         any_unknown=False,
     )
     doubt = None if shared is None else torch.tensor([shared])

@@ -170,10 +170,9 @@ def _shift_after(
         calibrated = calibrate(changed, parameters, learned if same_support else None)
         queries = calibrated.queries
         searched = search(calibrated, None)
-        if (
-            queries.any_given
-        ):  # no guess explains the queries better by labels that are known to be wrong
-            queries.fix((queries.given >= 0).any(1), searched.prior)
+        if queries.any_known:
+            # No guess explains the queries better by labels that are known to be wrong.
+            queries.fix((queries.known >= 0).any(1), searched.prior)
         return Assigned.of(queries)
 
     return find_shift(tasks, batch.representation, first, assign, parameters.constants.improbable)

@@ -26,7 +26,7 @@ from manyway.methods.evidence.likelihood import (
     Linear,
     ScoreColumns,
     Updated,
-    known_classes,
+    own_classes,
 )
 from manyway.methods.evidence.prior import log_remainders, remainders
 
@@ -117,7 +117,7 @@ class BlockUpdate:
     most_remembered: float  # per query, on average
     # Which classes are idle after an update of all; which are idle now while ``resting``
     idle: Idle
-    any_known: bool = False
+    any_fixed: bool = False  # whether queries with a known label have their class
     weighted: bool = False  # whether queries may count less than one
     resting: bool = False  # whether the idle classes take no part
     sharpness: float = 1.0
@@ -201,7 +201,7 @@ class BlockUpdate:
         """Assignments from scores [b, k], which are overwritten.
 
         The scores have entry_cost once for every class, as for u = 0; entry_cost (1/(1 − u) − 1) is
-        added where u is remembered. Queries with a known label have their class, and queries that
+        added where u is remembered. Queries with a fixed label have their class, and queries that
         may be unknown count less than one.
         """
         scores.view(-1).index_add_(0, before.places, self._entry_cost_beyond(before))
@@ -213,9 +213,9 @@ class BlockUpdate:
         else:
             u = scores.softmax(1)
             of_idle = scores.new_zeros(len(scores))
-        if self.any_known:
+        if self.any_fixed:
             # A class with a known query is never idle, so that it has a column here.
-            own = known_classes(memory.known, u.new_zeros(1, 1, len(self.idle.classes)))[0]
+            own = own_classes(memory.known, u.new_zeros(1, 1, len(self.idle.classes)))[0]
             if self.resting:
                 own = own[:, self.idle.active]
             free = memory.known[0] < 0

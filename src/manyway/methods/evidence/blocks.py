@@ -37,7 +37,7 @@ from manyway.methods.evidence.block_update import (
     Idle,
     UpdateSums,
 )
-from manyway.methods.evidence.likelihood import Likelihood, Updated, known_classes
+from manyway.methods.evidence.likelihood import Likelihood, Updated, own_classes
 from manyway.methods.evidence.loop import Outcome, Update, anneal_and_iterate, resume
 from manyway.methods.evidence.prior import (
     Concentrations,
@@ -113,7 +113,7 @@ class OnPart:
 
     last: BlockUpdate
     likelihood: Likelihood
-    any_given: bool
+    any_known: bool
     any_unknown: bool
     work: Callable[[Part], Any]
 
@@ -126,18 +126,19 @@ class OnPart:
     def found(self, rows: Tensor, memory: BlockMemory) -> Any:
         """What the work finds in the block, sums as it gave them."""
         # As in memory: a label that no answer contradicts is no news, and its query is like others.
-        no_news = torch.full_like(memory.known, -1)
+        any_fixed = self.last.any_fixed
+        none_fixed = torch.full_like(memory.known, -1)
         part = Part(
             placed=rows,
             first=memory.first,
-            given=memory.known,
-            known=memory.known if self.last.any_known else no_news,
+            known=memory.known,
+            fixed=memory.known if any_fixed else none_fixed,
             unknown=memory.unknown,
             distinct=memory.distinct,
             assign=cache(lambda: self.last.assign(rows, memory)),
             likelihood=self.likelihood,
-            any_given=self.any_given,
-            any_known=self.last.any_known,
+            any_known=self.any_known,
+            any_fixed=any_fixed,
             any_unknown=self.any_unknown,
         )
         with threads_for(rows.shape[1] * len(self.last.slope)):
@@ -149,8 +150,8 @@ def _count_fixed(part: Part) -> Sums:
 
     Σ u and Σ ln(1 − u) [t, k]
     """
-    own = known_classes(part.given, part.u)
-    fixed = torch.where((part.given >= 0).unsqueeze(-1), own, part.u)
+    own = own_classes(part.known, part.u)
+    fixed = torch.where((part.known >= 0).unsqueeze(-1), own, part.u)
     return Sums((fixed.sum(1), log_remainders(fixed).sum(1)))
 
 
@@ -213,7 +214,7 @@ class InBlocks(BatchQueries):
         self.last = self.all_classes
         self.sharpness = 1.0
         one = zeros.new_ones(1, 1)
-        blocks = zip(pile.firsts, pile.sizes, pile.split(self.given), strict=True)
+        blocks = zip(pile.firsts, pile.sizes, pile.split(self.known), strict=True)
         self.memory: list[Any] = [  # of each block, after the last update
             BlockMemory(
                 first=first,
@@ -240,7 +241,7 @@ class InBlocks(BatchQueries):
         return OnPart(
             last=self.last,
             likelihood=self.likelihood,
-            any_given=self.any_given,
+            any_known=self.any_known,
             any_unknown=self.any_unknown,
             work=work,
         )
@@ -266,7 +267,7 @@ class InBlocks(BatchQueries):
 
     def fix(self, which: Tensor, prior: Concentrations) -> Outcome:
         masses, log_absent = self.each(_count_fixed).values
-        self._use(replace(self.all_classes, any_known=True))
+        self._use(replace(self.all_classes, any_fixed=True))
         query_counts = QueryCounts.of_products(masses, log_absent.exp())
         return resume(self, query_counts, prior, self.parameters).outcome
 

@@ -83,7 +83,7 @@ class CalibratedBatch:
         """
         if self.shift is None:
             return None
-        n_known = (self.queries.given >= 0).sum(-1)
+        n_known = (self.queries.known >= 0).sum(-1)
         return self.shift.power(masses, n_known)
 
 

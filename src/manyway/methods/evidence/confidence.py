@@ -34,7 +34,7 @@ from manyway.methods.calibration.calibration import Calibration
 from manyway.methods.calibration.distances import distances_between
 from manyway.methods.evidence.calibrate import CalibratedBatch
 from manyway.methods.evidence.group import GroupAnswers, Grouped
-from manyway.methods.evidence.likelihood import Likelihood, known_classes
+from manyway.methods.evidence.likelihood import Likelihood, own_classes
 from manyway.methods.evidence.queries import Part, sample, sampling_stride
 from manyway.methods.evidence.schedule import Schedule
 from manyway.methods.evidence.separation import separation_power
@@ -66,9 +66,9 @@ class Probabilities:
             power = power * reliance.unsqueeze(-1)
         if not bool((power == 1).all()):
             found = tempered(found, power)
-        if part.any_given:
-            known = known_classes(part.given, found)
-            found = torch.where((part.given < 0).unsqueeze(-1), found, known)
+        if part.any_known:
+            own = own_classes(part.known, found)
+            found = torch.where((part.known < 0).unsqueeze(-1), found, own)
         if part.any_unknown:
             found = found * (1 - part.unknown).unsqueeze(-1)
         return found

@@ -89,7 +89,7 @@ def count(batch: CalibratedBatch, findings: Findings) -> Solution:
             _independent_presence,
             _in_doubt(findings.grouped.answers.posterior, of_shift),
             findings.grouped.groups.query_counts.present,
-            queries.given_classes,
+            queries.known_classes,
         ),
         make_review_scores=answers.make_review_scores,
         make_copies=lambda: n_copies,

@@ -33,7 +33,7 @@ from manyway.methods.evidence.likelihood import (
     Updated,
     columns_of,
     independent_part,
-    known_classes,
+    own_classes,
     query_weights,
 )
 from manyway.methods.evidence.prior import (
@@ -78,9 +78,8 @@ def group(batch: CalibratedBatch, searched: Searched) -> Grouped:
     Grouped
     """
     queries = batch.queries
-    no_class = torch.zeros_like(queries.given_classes)
-    grouped = _grouped(queries, searched, no_class, fixed=False)
-    if not queries.any_given:
+    grouped = _grouped(queries, searched, None)
+    if not queries.any_known:
         return grouped
     contradicted = queries.each(partial(_contradictions, grouped.answers)).values[0] > 0
     if not bool(contradicted.any()):
@@ -94,14 +93,14 @@ def group(batch: CalibratedBatch, searched: Searched) -> Grouped:
         if groups.updated.classes.shape[1]:
             resumed = queries.resume(groups.updated, groups.query_counts, searched.prior)
             searched = searched.then(resumed)
-    known = queries.given_classes & contradicted.unsqueeze(-1)
-    return _grouped(queries, searched, known, fixed=True)
+    fixed_classes = queries.known_classes & contradicted.unsqueeze(-1)
+    return _grouped(queries, searched, fixed_classes)
 
 
-def _grouped(queries: BatchQueries, searched: Searched, known: Tensor, *, fixed: bool) -> Grouped:
+def _grouped(queries: BatchQueries, searched: Searched, fixed_classes: Tensor | None) -> Grouped:
     """The groups of the last search and the posterior of their classes; see ``Groups``."""
-    groups = Groups.of(queries, searched.prior, fixed=fixed)
-    posterior = groups.posterior(queries.likelihood, known, queries.parameters)
+    groups = Groups.of(queries, searched.prior, fixed=fixed_classes is not None)
+    posterior = groups.posterior(queries.likelihood, fixed_classes, queries.parameters)
     answers = GroupAnswers(slopes=groups.slopes, updated=groups.updated, posterior=posterior)
     return Grouped(
         groups=groups,
@@ -129,7 +128,7 @@ class GroupAnswers:
 def _contradictions(answers: GroupAnswers, part: Part) -> Sums:
     """The work that counts the known labels [t] which the batch without them does not say."""
     labels = answers(part).argmax(-1)
-    contradicted = (part.given >= 0) & (labels != part.given)
+    contradicted = (part.known >= 0) & (labels != part.known)
     return Sums((contradicted.sum(1),))
 
 
@@ -184,12 +183,12 @@ class Groups:
     slopes: Slopes
     # [t, g] those with a group of more than one query, and others where a task has fewer
     classes: Tensor
-    members: QueryCounts  # as if no label were known
+    members: QueryCounts  # as if no label were fixed
     sums: Tensor  # [t, g, d] of the members
     # [t, 3] the number of queries, the sum of distances to their prototypes, and that of squares
     lengths: Tensor
-    # [t, g, k] what known labels say about the class of a group; [t, 0, k] where none is known
-    known_evidence: Tensor
+    # [t, g, k] what fixed labels say about the class of a group; [t, 0, k] where none is fixed
+    fixed_evidence: Tensor
     updated: Updated
 
     @staticmethod
@@ -229,19 +228,19 @@ class Groups:
             members=members,
             sums=sums.members,
             lengths=sums.lengths,
-            known_evidence=sums.known_evidence,
+            fixed_evidence=sums.fixed_evidence,
             updated=queries.likelihood.updated(classes, sums.free, sums.free_masses, weights),
         )
 
     def posterior(
         self,
         likelihood: Likelihood,
-        known: Tensor,
+        fixed_classes: Tensor | None,
         parameters: Parameters,
     ) -> GroupPosterior:
         """The posterior of the groups' classes.
 
-        ``known`` [t, k] are the classes with a known query.
+        ``fixed_classes`` [t, k] are the classes with a fixed query; None: no label is fixed.
 
         With n_k examples and m_k queries in group k, and ω = shared_error + 1/(n_k + 1), group k is
         of class j with
@@ -253,7 +252,7 @@ class Groups:
         in its assignment already, so a group of one keeps its class: P is mixed with the identity
         in the parts 1 − 1/m (``as_group``) and 1/m. Where half of all classes or more seem to be
         present, groups are mixtures of neighbours, and keep their classes as well. So do groups of
-        classes with a known query.
+        classes with a fixed query.
         """
         classes = self.classes
         if not parameters.group_posterior:
@@ -270,13 +269,13 @@ class Groups:
             totals = likelihood.totals(self.sums[:, part], sizes)  # [t, g, k] Σ_q u_qg ℓ_qk
             correlation = parameters.constants.shared_error + 1 / (examples.gather(1, columns) + 1)
             scores = totals * independent_part(sizes, correlation).unsqueeze(-1)
-            if self.any_known:
-                scores = scores + self.known_evidence[:, part]
-                totals = totals + self.known_evidence[:, part]
+            if self.any_fixed:
+                scores = scores + self.fixed_evidence[:, part]
+                totals = totals + self.fixed_evidence[:, part]
             of_class = fragments.joined(scores.softmax(-1), totals, sizes, part)
             as_group = (1 - 1 / sizes.clamp_min(1)) * agreed
-            if self.any_known:
-                as_group = as_group.masked_fill(known.gather(1, columns), 0)
+            if fixed_classes is not None:
+                as_group = as_group.masked_fill(fixed_classes.gather(1, columns), 0)
             of_class.mul_(as_group.unsqueeze(-1))
             as_found = (1 - as_group).unsqueeze(-1)
             rows.append(of_class.scatter_add_(-1, columns.unsqueeze(-1), as_found))
@@ -284,9 +283,9 @@ class Groups:
         return GroupPosterior(classes=classes, probabilities=torch.cat(rows or [nothing], 1))
 
     @property
-    def any_known(self) -> bool:
-        """Whether known labels say something about the classes of groups."""
-        return bool(self.known_evidence.shape[1])
+    def any_fixed(self) -> bool:
+        """Whether fixed labels say something about the classes of groups."""
+        return bool(self.fixed_evidence.shape[1])
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -344,8 +343,8 @@ class Fragments:
         no_fragment = torch.zeros_like(log_odds[..., :1])
         joining = torch.cat([no_fragment, log_odds], -1).softmax(-1)[..., 1:]
         fading = self.fading.unsqueeze(-1)
-        if self.groups.any_known:  # a group with a known query is no fragment of another class
-            fading = fading * self.groups.known_evidence[tasks, part].amax(-1).neg().exp()
+        if self.groups.any_fixed:  # a group with a fixed query is no fragment of another class
+            fading = fading * self.groups.fixed_evidence[tasks, part].amax(-1).neg().exp()
         joining = joining * fading.unsqueeze(-1)
         staying = alone[tasks] * (1 - joining.sum(-1, keepdim=True))
         of_larger = larger.classes.unsqueeze(1).expand_as(joining)
@@ -378,7 +377,7 @@ class _Larger(NamedTuple):
 
 
 def _count_members(slopes: Slopes, part: Part) -> Sums:
-    """The work that counts the members of each class, as if no label were known.
+    """The work that counts the members of each class, as if no label were fixed.
 
     Σ u and Σ ln(1 − u) [t, k]
     """
@@ -389,11 +388,11 @@ def _count_members(slopes: Slopes, part: Part) -> Sums:
 class _GroupSums(NamedTuple):
     """Sums over the queries of groups."""
 
-    members: Tensor  # [t, g, d] Σ u z of the members, as if no label were known
-    free: Tensor  # [t, g, d] Σ u z of the queries whose label is not known
+    members: Tensor  # [t, g, d] Σ u z of the members, as if no label were fixed
+    free: Tensor  # [t, g, d] Σ u z of the queries whose label is not fixed
     free_masses: Tensor  # [t, g] Σ u of these
     lengths: Tensor  # [t, 3] as in ``Groups``
-    known_evidence: Tensor  # [t, g, k] or [t, 0, k], as in ``Groups``
+    fixed_evidence: Tensor  # [t, g, k] or [t, 0, k], as in ``Groups``
 
 
 def _sum_groups(classes: Tensor, slopes: Slopes, every: int, part: Part) -> Sums:
@@ -403,7 +402,7 @@ def _sum_groups(classes: Tensor, slopes: Slopes, every: int, part: Part) -> Sums
     """
     u = columns_of(part.u, classes)
     lengths = _sum_lengths(part.every(every))
-    if not part.any_known:
+    if not part.any_fixed:
         sums = u.mT @ part.placed
         nothing = sums.new_zeros(len(u), 0, part.u.shape[-1])
         return Sums(
@@ -412,22 +411,22 @@ def _sum_groups(classes: Tensor, slopes: Slopes, every: int, part: Part) -> Sums
                 free=sums,
                 free_masses=u.sum(1),
                 lengths=lengths,
-                known_evidence=nothing,
+                fixed_evidence=nothing,
             )
         )
     members = columns_of(part.members(slopes), classes)
     free = u * part.free
-    # A group of class k contains no query of another class, so each known query of another class
+    # A group of class k contains no query of another class, so each fixed query of another class
     # multiplies its likelihood by 1 − u. Up to a number per group, this is to divide the likelihood
     # of the query's own class by it.
-    known = known_classes(part.known, part.u)
+    own = own_classes(part.fixed, part.u)
     return Sums(
         _GroupSums(
             members=members.mT @ part.placed,
             free=free.mT @ part.placed,
             free_masses=free.sum(1),
             lengths=lengths,
-            known_evidence=-(log_remainders(members).mT @ known),
+            fixed_evidence=-(log_remainders(members).mT @ own),
         )
     )
 

@@ -149,7 +149,7 @@ def judge(batch: CalibratedBatch) -> UnknownPosterior | None:
     stride = judged_stride(queries.n_query, calibration.prototypes.n_classes)
     sampled = sample(queries, stride)
     closed = calibration.log_likelihood(sampled.placed)
-    if queries.any_given:
+    if queries.any_known:
         closed = excluded(closed, sampled.values)
     prior = parameters.prior(sampled.placed.shape[1], calibration.prototypes.counts)
     assigned = fused_search(Dense.of(closed), prior, parameters).queries.u

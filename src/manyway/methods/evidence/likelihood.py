@@ -80,7 +80,7 @@ class Updated:
     def __call__(self, placed: Tensor, u: Tensor, free: Tensor, log_likelihood: Tensor) -> Tensor:
         """[t, b, k] ℓ with each query left out of the prototypes that have taken it in.
 
-        ``u`` [t, b, k] are the assignments, ``free`` [t, b, 1] is 0 where the label is known and 1
+        ``u`` [t, b, k] are the assignments, ``free`` [t, b, 1] is 0 where the label is fixed and 1
         elsewhere, and ``log_likelihood`` [t, b, k] is ℓ before the update.
         """
         if not self.classes.shape[1]:
@@ -294,9 +294,12 @@ def _for_every_row(classes: Tensor, values: Tensor) -> Tensor:
     return classes.unsqueeze(1).expand(-1, values.shape[1], -1)
 
 
-def known_classes(known: Tensor, like: Tensor) -> Tensor:
-    """[t, b, k] 1 for the class of a query with a known label [t, b], else 0; as ``like``."""
-    return one_hot(known.clamp_min(0), like.shape[-1], like.dtype) * (known >= 0).unsqueeze(-1)
+def own_classes(labels: Tensor, like: Tensor) -> Tensor:
+    """[t, b, k] 1 for the class that the label [t, b] of a query says, else 0; as ``like``.
+
+    Where there is no label, it is -1.
+    """
+    return one_hot(labels.clamp_min(0), like.shape[-1], like.dtype) * (labels >= 0).unsqueeze(-1)
 
 
 def query_weights(masses: Tensor) -> Tensor:

@@ -25,7 +25,7 @@ from torch import Tensor
 
 from manyway.core import Answered, Joined, Reading, Tasks
 from manyway.methods.evidence.dense import Dense, fused_search
-from manyway.methods.evidence.likelihood import Likelihood, Updated, known_classes
+from manyway.methods.evidence.likelihood import Likelihood, Updated, own_classes
 from manyway.methods.evidence.loop import Outcome, anneal_and_iterate, resume
 from manyway.methods.evidence.prior import Concentrations, QueryCounts, Slopes, remainders
 from manyway.methods.evidence.schedule import Parameters
@@ -42,20 +42,20 @@ class Part:
     """Some queries of t tasks, as the stages before and after the search see them.
 
     Labels may be known for some queries. Where one contradicts what the batch says without it, the
-    assignments of all known queries of the task are fixed (``known``); elsewhere they are no news
-    to the other queries.
+    assignments of all known queries of the task are fixed; elsewhere they are no news to the other
+    queries, which are *free* like these.
     """
 
     placed: Tensor  # [t, b, d]
     first: int  # the number of the first one
-    given: Tensor  # [t, b] known labels, -1 for the others
-    known: Tensor  # [t, b] the same in tasks in which they are news; -1 elsewhere
+    known: Tensor  # [t, b] known labels, -1 for the others
+    fixed: Tensor  # [t, b] the same in tasks in which they are fixed; -1 elsewhere
     unknown: Tensor  # [t, b] the probability to be unknown
     distinct: Tensor  # [t, b] 1; 0 for near-copies of other queries, which count nothing
     assign: Callable[[], Tensor]  # makes the last assignments [t, b, k]
     likelihood: Likelihood
-    any_given: bool  # whether a label is known
-    any_known: bool  # whether a known label is news
+    any_known: bool  # whether a label is known
+    any_fixed: bool  # whether a known label is fixed
     any_unknown: bool  # whether some query may be unknown
 
     @property
@@ -75,17 +75,17 @@ class Part:
 
     @property
     def free(self) -> Tensor:
-        """[t, b, 1] 0 where the label is known, 1 elsewhere."""
-        return (self.known < 0).unsqueeze(-1).to(self.placed)
+        """[t, b, 1] 0 where the label is fixed, 1 elsewhere."""
+        return (self.fixed < 0).unsqueeze(-1).to(self.placed)
 
     def members(self, slopes: Slopes) -> Tensor:
-        """[t, b, k] the assignments as if no label were known.
+        """[t, b, k] the assignments as if no label were fixed.
 
-        A query with a known label is assigned once more by its likelihoods and by the slopes of the
+        A query with a fixed label is assigned once more by its likelihoods and by the slopes of the
         prior. The other queries keep their assignments. Groups are judged by these: a person who
         names one query of a group names the group.
         """
-        if not self.any_known:
+        if not self.any_fixed:
             return self.u
         logits = slopes.add_to(self.log_likelihood.clone(), remainders(self.u))
         return torch.where(self.free > 0, self.u, logits.softmax(-1))
@@ -96,8 +96,8 @@ class Part:
         return replace(
             self,
             placed=self.placed[:, rows],
-            given=self.given[:, rows],
             known=self.known[:, rows],
+            fixed=self.fixed[:, rows],
             unknown=self.unknown[:, rows],
             distinct=self.distinct[:, rows],
             assign=lambda: self.u[:, rows],
@@ -134,21 +134,21 @@ class BatchQueries(ABC):
     double_sums = False  # whether sums over the queries come in float64
 
     def __init__(self, tasks: Tasks, likelihood: Likelihood, parameters: Parameters) -> None:
-        self.given = tasks.known_labels  # [t, q] known labels, -1 for the others
-        self.any_given = tasks.any_known
+        self.known = tasks.known_labels  # [t, q] known labels, -1 for the others
+        self.any_known = tasks.any_known
         self.likelihood = likelihood
         self.parameters = parameters
         self.n_query = tasks.n_query
         # [t, q] 0 for near-copies of other queries, which count nothing, else 1
-        self.distinct = likelihood.counts.new_ones(1, 1).expand(self.given.shape)
+        self.distinct = likelihood.counts.new_ones(1, 1).expand(self.known.shape)
 
     @property
-    def given_classes(self) -> Tensor:
+    def known_classes(self) -> Tensor:
         """[t, k] whether a query is known to be of the class."""
         n_classes = self.likelihood.counts.shape[1]
-        shape = (len(self.given), n_classes + 1)
-        found = torch.zeros(shape, dtype=torch.bool, device=self.given.device)
-        columns = self.given.remainder(n_classes + 1)
+        shape = (len(self.known), n_classes + 1)
+        found = torch.zeros(shape, dtype=torch.bool, device=self.known.device)
+        columns = self.known.remainder(n_classes + 1)
         return found.scatter_(1, columns, True)[:, :-1]  # -1 is the column that goes
 
     @abstractmethod
@@ -176,7 +176,7 @@ class BatchQueries(ABC):
 
     @abstractmethod
     def resume(self, updated: Updated, query_counts: QueryCounts, prior: Concentrations) -> Outcome:
-        """Search on with updated prototypes, in tasks with a known label.
+        """Search on with updated prototypes, in tasks with a fixed label.
 
         The search begins with the present assignments.
         """
@@ -208,7 +208,7 @@ class Sample(NamedTuple):
 def sample(
     queries: BatchQueries,
     stride: int,
-    value: Callable[[Part], Tensor] = attrgetter("given"),
+    value: Callable[[Part], Tensor] = attrgetter("known"),
 ) -> Sample:
     """Every so many queries, with what ``value`` makes of them: their known labels.
 
@@ -225,14 +225,14 @@ def _take_rows(stride: int, value: Callable[[Part], Tensor], part: Part) -> Join
     return Joined((sampled.coordinates, value(sampled)))
 
 
-def excluded(log_likelihood: Tensor, known: Tensor) -> Tensor:
-    """[t, b, k] log-likelihoods that leave queries with a known label [t, b] no other class.
+def excluded(log_likelihood: Tensor, labels: Tensor) -> Tensor:
+    """[t, b, k] log-likelihoods that leave queries with a label [t, b] no other class; -1: none.
 
     The class has 0 and every other one ``EXCLUDED``, so that a softmax gives exactly 1 and 0, and a
     product with u = 0 is 0.
     """
-    others = (1 - known_classes(known, log_likelihood)) * EXCLUDED
-    return torch.where((known >= 0).unsqueeze(-1), others, log_likelihood)
+    others = (1 - own_classes(labels, log_likelihood)) * EXCLUDED
+    return torch.where((labels >= 0).unsqueeze(-1), others, log_likelihood)
 
 
 class InMemory(BatchQueries):
@@ -253,14 +253,14 @@ class InMemory(BatchQueries):
         self.part = Part(
             placed=placed,
             first=0,
-            given=self.given,
-            known=torch.full_like(self.given, -1),
+            known=self.known,
+            fixed=torch.full_like(self.known, -1),
             unknown=placed.new_zeros(1, 1).expand(placed.shape[:2]),
             distinct=self.distinct,
             assign=lambda: self.u,
             likelihood=likelihood,
-            any_given=self.any_given,
-            any_known=False,
+            any_known=self.any_known,
+            any_fixed=False,
             any_unknown=False,
         )
         self.counted: Tensor | float = 1.0  # how much each query counts in the search
@@ -272,7 +272,7 @@ class InMemory(BatchQueries):
     def weigh(self, unknown: ProbabilityOfUnknown | None, distinct: Tensor | None) -> None:
         part = self.part
         if unknown is not None:
-            part.unknown = unknown(part.coordinates, 0).masked_fill(part.given >= 0, 0)
+            part.unknown = unknown(part.coordinates, 0).masked_fill(part.known >= 0, 0)
             part.any_unknown = True
         if distinct is not None:
             self.distinct = distinct
@@ -290,9 +290,9 @@ class InMemory(BatchQueries):
 
     def fix(self, which: Tensor, prior: Concentrations) -> Outcome:
         part = self.part
-        part.known = self.given.masked_fill(~which.unsqueeze(-1), -1)
-        part.any_known = True
-        own = known_classes(part.known, self.u)
+        part.fixed = self.known.masked_fill(~which.unsqueeze(-1), -1)
+        part.any_fixed = True
+        own = own_classes(part.fixed, self.u)
         self._take(torch.where(part.free > 0, self.u, own))
         return self._resumed(part.log_likelihood, self.query_counts, prior)
 
@@ -307,14 +307,14 @@ class InMemory(BatchQueries):
         query_counts: QueryCounts,
         prior: Concentrations,
     ) -> Outcome:
-        """Search on with other log-likelihoods [t, q, k], in tasks with a known label."""
-        known = self.part.known
-        queries = Dense.of(excluded(log_likelihood, known), self.counted)
+        """Search on with other log-likelihoods [t, q, k], in tasks with a fixed label."""
+        fixed = self.part.fixed
+        queries = Dense.of(excluded(log_likelihood, fixed), self.counted)
         queries = replace(queries, u=self.u.clone())
         found = resume(queries, query_counts, prior, self.parameters)
-        has_known = (known >= 0).any(1)  # the others keep what was found
-        self._take(torch.where(has_known.view(-1, 1, 1), found.queries.u, self.u))
-        return replace(found.outcome, n_iter=found.outcome.n_iter * has_known)
+        has_fixed = (fixed >= 0).any(1)  # the others keep what was found
+        self._take(torch.where(has_fixed.view(-1, 1, 1), found.queries.u, self.u))
+        return replace(found.outcome, n_iter=found.outcome.n_iter * has_fixed)
 
     def answers(
         self,

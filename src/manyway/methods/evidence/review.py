@@ -48,7 +48,7 @@ def review_scores(part: Part, outcomes: Tensor, shared: Tensor | None = None) ->
     placed = part.placed
     n_query = placed.shape[1]
     doubt = 1 - outcomes.amax(-1)
-    known = (part.given >= 0).unsqueeze(-1)
+    known = (part.known >= 0).unsqueeze(-1)
     others = doubt.topk(min(n_query, max(_MOST_PAIRS // n_query, 1))).indices  # [t, o]
     directions = outcomes / outcomes.norm(dim=-1, keepdim=True).clamp_min(_SHORTEST)
     alike: Tensor = directions @ rows_of(directions, others).mT
