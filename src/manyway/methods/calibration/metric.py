@@ -1,7 +1,7 @@
 """Which directions of the features tell classes apart: the metric, learned from the support.
 
-Let C be the pooled within-class covariance of n support samples with f degrees of freedom, and v
-its mean variance. The metric is A = (1 − γ) C/v + γ I, and z'A⁻¹z replaces the squared length of z.
+Let C be the pooled within-class covariance of n support samples with f degrees of freedom, and v̄
+its mean variance. The metric is A = (1 − γ) C/v̄ + γ I, and z'A⁻¹z replaces the squared length of z.
 A direction in which samples of one class differ much then counts less. γ = 1 is the plain distance.
 
 C is computed from ``Contrasts``: f rows instead of n residuals. ``Scatter`` holds A where there are
@@ -206,7 +206,7 @@ class Metric:
 
 
 def metrics_of(contrasts: Contrasts, weight: Tensor) -> Scatter | Gram:
-    """The metrics for all γ, from the contrasts of the support and the weight 1/(f·v) [t]."""
+    """The metrics for all γ, from the contrasts of the support and the weight 1/(f·v̄) [t]."""
     _, n_contrasts, n_features = contrasts.rows.shape
     if n_contrasts < n_features:
         return Gram.of(contrasts, weight)
@@ -238,11 +238,11 @@ class Scatter:
     """
 
     products: Tensor  # [t, d, d] f·C, the lower triangle
-    weight: Tensor  # [t] 1/(f·v)
+    weight: Tensor  # [t] 1/(f·v̄)
 
     @staticmethod
     def of(contrasts: Contrasts, weight: Tensor) -> Scatter:
-        """From contrasts and the weight 1/(f·v) [t]."""
+        """From contrasts and the weight 1/(f·v̄) [t]."""
         return Scatter(products=products_among(contrasts.rows.mT), weight=weight)
 
     @property
@@ -337,21 +337,21 @@ class RootWhitening:
 class Gram:
     """The metrics of tasks with fewer contrasts than features, by factors of [f, f] matrices.
 
-    With κ = (1 − γ) / γ and scaled contrasts Y = Z/√(f·v), A/γ = I + κ Y'Y and γ A⁻¹ = I − κ
-    Y'(LL')⁻¹Y, where LL' = I + κ YY'. For residuals R = √(f·v) QY follows γ RA⁻¹W' = √(f·v)
-    Q(LL')⁻¹YW' and γ RA⁻¹R' = f·v Q(I − (LL')⁻¹)Q'/κ, so that no product of residuals and features
+    With κ = (1 − γ) / γ and scaled contrasts Y = Z/√(f·v̄), A/γ = I + κ Y'Y and γ A⁻¹ = I − κ
+    Y'(LL')⁻¹Y, where LL' = I + κ YY'. For residuals R = √(f·v̄) QY follows γ RA⁻¹W' = √(f·v̄)
+    Q(LL')⁻¹YW' and γ RA⁻¹R' = f·v̄ Q(I − (LL')⁻¹)Q'/κ, so that no product of residuals and features
     is needed.
     """
 
     contrasts: Contrasts
-    weight: Tensor  # [t, 1, 1] 1/(f·v)
+    weight: Tensor  # [t, 1, 1] 1/(f·v̄)
     rows: Tensor  # [t, f, d] Y
     products: Tensor  # [t, f, f] YY', the lower triangle
     inverts: bool = False  # see ``Scatter``
 
     @staticmethod
     def of(contrasts: Contrasts, weight: Tensor) -> Gram:
-        """From contrasts and the weight 1/(f·v) [t]."""
+        """From contrasts and the weight 1/(f·v̄) [t]."""
         weight = weight.view(-1, 1, 1)
         rows = contrasts.rows * weight.sqrt()
         products = products_among(rows)
@@ -402,7 +402,7 @@ class GramInner:
     both: Tensor  # [t, n + k, f] Q of the samples, and YW' of the prototypes
     squares: Tensor  # [t, n] the squared lengths of the rows of Q
     labels: Tensor  # [t, n]
-    weight: Tensor  # [t, 1, 1] 1/(f·v)
+    weight: Tensor  # [t, 1, 1] 1/(f·v̄)
     plain: Inner  # for γ = 1
 
     def __call__(self, root: Tensor, gamma: float) -> Inner:

@@ -57,7 +57,7 @@ def with_best_metric(
     contrasts = Contrasts.of(tasks, means, prototypes.counts, weights)
     columns = coordinates.n_varying
     tiny = torch.finfo(tasks.dtype).tiny
-    # 1/(f·v), which is finite also where a first step leaves no difference between samples.
+    # 1/(f·v̄), which is finite also where a first step leaves no difference between samples.
     weight = columns / torch.maximum(within.freedom * within.scatter, columns * tiny)
     free = columns / (columns + 2 * contrasts.rows.shape[1])
     with rounding(prototypes.offsets):
@@ -107,7 +107,7 @@ def _choose(
     γ below ``free`` [t] = d/(d + 2f) costs ln(free/γ) nats: a prior, for f contrasts do not support
     a covariance that is sharper, and left-out samples may hardly differ in what they gain from one
     that is singular by chance. As a strict limit, at d/(d + 4f), it cost 12 points on five
-    correlated measurements with two examples per class. ``weight`` [t] is 1/(f·v).
+    correlated measurements with two examples per class. ``weight`` [t] is 1/(f·v̄).
     """
     best = plain
     shrinkage = torch.ones_like(weight)

@@ -33,7 +33,7 @@ class WithinClasses:
     freedom: Tensor  # [t] f, the degrees of freedom of the differences within classes
 
     def known(self, n_classes: int) -> Tensor:
-        """[t] how well S is known, from 0 to 1: min(1, f/K).
+        """[t] Φ, how well S is known, from 0 to 1: min(1, f/K).
 
         Where most classes have one sample, few differences within classes say it. What follows from
         it, τ and what all prototypes are shortened by, counts so far: one class with a second sample
@@ -124,9 +124,9 @@ def usual_precision(
 def gaussian_precision(
     variances: Tensor, n_support: int, scatter: Tensor, counts: Tensor
 ) -> Tensor:
-    """[t] the precision for independent normal features, as many as matter: (Σ v)²/Σ v².
+    """[t] the precision for independent normal features, as many as matter: (Σ v_j)²/Σ v_j².
 
-    v [t, d] are their variances. The scatter S is that of so many features of variance 1/τ, and a
+    v_j [t, d] are their variances. The scatter S is that of so many features of variance 1/τ, and a
     prototype adds its error. Where features are few, the usual precision is too high.
     """
     tiny = torch.finfo(scatter.dtype).tiny

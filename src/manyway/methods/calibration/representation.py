@@ -1,12 +1,12 @@
 """The representation z of a row x: what is compared. It is learned from the support, for each task.
 
     y_j = (x_j − a_j)^p                       a_j the lowest value of column j; p between ½ and 1
-    v_j = (y_j − m_j) / σ_j                   m the middle of the classes, σ_j the scale of the column
-    z   = v (‖v‖² / N)^(−h/2)                 N the effective number of columns, h = N / (N + 8)
+    t_j = (y_j − m_j) / σ_j                   m the middle of the classes, σ_j the scale of the column
+    z   = t (‖t‖² / N)^(−h/2)                 N the effective number of columns, h = N / (N + 8)
 
 **Power.** Features that pile up at their lowest value, such as counts or the outputs of a
-rectifier, have long upper tails, in which single large values would decide. p = 1 − ½ min(1, g/2),
-where g is the mean skewness of the columns: 0 for symmetric columns, 2 for exponential ones. A
+rectifier, have long upper tails, in which single large values would decide. p = 1 − ½ min(1, skewness/2)
+by the mean skewness of the columns: 0 for symmetric columns, 2 for exponential ones. A
 value below a_j keeps its sign.
 
 **Middle.** The mean of the class means, in which a class counts 1/(1 + d_k²/d²): d_k is its
@@ -18,9 +18,9 @@ variance s_j within classes, with f. The second is what counts, but few examples
 chance. So
 
     ln σ_j² = l + θ (κ_j (ln o_j − l) + λ (e_j − ē)),    e_j = ln(s_j / o_j),    l the mean of ln o,
-    κ_j = w / (w + c_j),    w = max(0, var(ln o) − c̄),    λ = max(0, 1 − ψ'(f/2) / var(e)),
+    κ_j = w / (w + c_j),    w = max(0, var(ln o) − c̄),    λ = max(0, 1 − trigamma(f/2) / var(e)),
 
-where c_j = ψ'(m/2) max(1, (kurtosis_j − 1)/2) is the variance of ln o_j by chance alone: the
+where c_j = trigamma(m/2) max(1, (kurtosis_j − 1)/2) is the variance of ln o_j by chance alone: the
 columns themselves say how much their scales can be trusted (empirical Bayes, as for the variances
 of genes in Smyth, 2004). Where they differ no more than by chance, all columns have one scale. With
 one example per class λ is 0.
@@ -35,7 +35,7 @@ table do not matter.
 
 **Length.** Of many independent columns, as embeddings have them, the length of a row says little
 about its class, and z has nearly unit length (h near 1). Of few columns the length is part of what
-they say (h near 0). Two of n examples in N independent columns have E (v_i·v_j)² = (E ‖v‖²)² (1/N +
+they say (h near 0). Two of n examples in N independent columns have E (t_i·t_j)² = (E ‖t‖²)² (1/N +
 1/(n − 1)²), the second because they are relative to their own middle; N follows from the means over
 all pairs.
 
@@ -686,7 +686,7 @@ def _variance(values: Tensor, which: Tensor) -> Tensor:
 
 
 def _by_chance(freedom: Tensor) -> Tensor:
-    """[t, 1, 1] ψ'(f/2), the variance of the logarithm of a variance with f degrees of freedom [t]."""
+    """[t, 1, 1] trigamma(f/2), the variance of the logarithm of a variance with f degrees of freedom [t]."""
     return torch.special.polygamma(1, freedom / 2).view(-1, 1, 1)
 
 

@@ -4,7 +4,7 @@ It is part of ``blocks``, which derives it. An update is a small callable withou
 pile, so that Dask can send it to the worker that holds the block, and only sums come back.
 
 Classes with almost no query are *idle* in some updates. They all have nearly the same slope, φ'(1),
-which changes with ln α alone. So their total weight per query, ln Σ_k exp(s ℓ_qk + slope_k) over
+which changes with ln α alone. So their total weight per query, ln Σ_k exp(ψ ℓ_qk + slope_k) over
 the idle classes, remembered from the last update of all classes, can be reused whatever α becomes:
 it is shifted by ln(α_now/α_then). No idle class can gain more than all of them together: when their
 total has doubled, all classes are updated.
@@ -234,8 +234,8 @@ class BlockUpdate:
     def _idle_weight(self, scores: Tensor, memory: BlockMemory) -> Tensor:
         """[b, r] ``BlockMemory.idle``, from the scores for u = 0.
 
-        ln Σ_k exp(s' ℓ_qk + slope_k + entry_cost_k/(1 − u_qk)) over the idle classes k, for each of
-        the r values s' of the sharpness. ℓ itself is recovered from the scores, which is cheaper
+        ln Σ_k exp(ψ' ℓ_qk + slope_k + entry_cost_k/(1 − u_qk)) over the idle classes k, for each of
+        the r values ψ' of the sharpness. ℓ itself is recovered from the scores, which is cheaper
         than another product of matrices.
         """
         if not self.idle.sharpness:

@@ -4,7 +4,7 @@ Likelihoods do not change during the search, so two numbers per class are kept b
 m_k = Σ_q u_qk and ln p⁰_k = Σ_q ln(1 − u_qk). The slopes of the prior follow from them, and an
 update reads the queries once:
 
-    u_qk = softmax_k(s ℓ_qk + slope_k + entry_cost_k / (1 − u_qk)).
+    u_qk = softmax_k(ψ ℓ_qk + slope_k + entry_cost_k / (1 − u_qk)).
 
 Only one thing depends on a query's own assignment: the cost of the first query of a class is
 divided by 1 − u_qk. Where a class has many queries this cost is negligible, and where u_qk is small

@@ -180,10 +180,10 @@ def tempered(probabilities: Tensor, power: Tensor) -> Tensor:
 
 
 def distance_ratio(lengths: Tensor, calibration: Calibration) -> Tensor:
-    """[t] r ≥ 1: how much farther queries are from their prototypes than left-out members, squared.
+    """[t] how much farther queries are from their prototypes than left-out members, squared.
 
     Queries of another camera, font or year lie farther: their classes are as much wider, so that ℓ
-    is to be divided by r. It is the square of the mean distance less two standard errors: single
+    is to be divided by this. It is the square of the mean distance less two standard errors: single
     outliers hardly change it, and it is 1 where that may be chance. The prototype is the nearest
     one, so that it errs below. ``lengths`` as in ``Groups``.
     """

@@ -239,9 +239,9 @@ class _Pairs:
     def without(self, limit: Tensor) -> Tensor | None:
         """[n] the examples without those that are nearer to an earlier one than the limit.
 
-        Different items may be equal, too, where columns have few values: the part c of the examples
-        is dropped only where chance gives copies to less than c² of them, for chance is a guess, and
-        few copies do little harm. None: all stay.
+        Different items may be equal, too, where columns have few values: a part of the examples is
+        dropped only where chance gives copies to less than its square, for chance is a guess, and few
+        copies do little harm. None: all stay.
         """
         is_copy = [(distances <= limit).tril(-1).any(2).flatten() for distances in self.within]
         kept = self.order[~torch.cat(is_copy)].sort().values

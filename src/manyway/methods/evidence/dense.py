@@ -37,7 +37,7 @@ class LikelyAssignments:
     """The n assignments of one large task that matter. The others rest until all are updated again.
 
     A query has a handful of likely classes among thousands. The weight
-    exp(s ℓ + slope + entry_cost/(1 − u)) of the other classes hardly changes from one update to the
+    exp(ψ ℓ + slope + entry_cost/(1 − u)) of the other classes hardly changes from one update to the
     next, so that their total per query is kept.
 
     ``manyway.methods.evidence.block_update.Idle`` is the same idea for a pile, whose likelihoods are
@@ -80,7 +80,7 @@ def _scores(
     u: Tensor,
     sharpness: float,
 ) -> Tensor:
-    """[n] s ℓ + slope + entry_cost/(1 − u) of assignments [n] to classes [n]."""
+    """[n] ψ ℓ + slope + entry_cost/(1 − u) of assignments [n] to classes [n]."""
     scores = sharpness * log_likelihood + slopes.slope[0, classes]
     return torch.addcdiv(scores, slopes.entry_cost[0, classes], remainders(u))
 
@@ -232,9 +232,9 @@ class Dense:
 
         They are fit and entropy, of what counts.
 
-        Σ_qk u_qk s ℓ_qk   and   −Σ_q w_q Σ_k (u_qk/w_q) ln (u_qk/w_q),   w the weight of a query.
+        Σ_qk u_qk ψ ℓ_qk   and   −Σ_q w_q Σ_k (u_qk/w_q) ln (u_qk/w_q),   w the weight of a query.
 
-        s is the sharpness of the iterations (``Schedule.sharpness``), which all of them share; 1
+        ψ is the sharpness of the iterations (``Schedule.sharpness``), which all of them share; 1
         without annealing.
         """
         self._write_likely()

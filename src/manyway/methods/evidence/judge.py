@@ -2,20 +2,20 @@
 
 Like queries of a class, unknown queries come in groups, and a group says more than its queries one
 by one: the mean of m queries is as near to the prototype of its class as the errors of two means
-allow, S/m + S/n on average. What exceeds that is the *excess* e of a group over the nearest
+allow, S/m + S/n on average. What exceeds that is the *excess* ζ of a group over the nearest
 prototype. Its scale is known from the support in both cases. For members of a class it has the mean
 0 and a standard deviation σ(m, n) that support samples show which are left out of their prototype.
 For unknown queries it has the mean D, by which a prototype exceeds the nearest other one, as if its
 class were left out. So a group has the log-ratio
 
-    r = ln T(e; D, σ² + (½D)²) − ln T(e; 0, σ²).
+    Λ = ln T(ζ; D, σ² + (½D)²) − ln T(ζ; 0, σ²).
 
 T is Student's distribution: σ comes from f = Σ_k (n_k − 1) left-out examples, which are its degrees
-of freedom. Where classes do not differ, D = 0 and r = 0: there nothing can be seen.
+of freedom. Where classes do not differ, D = 0 and Λ = 0: there nothing can be seen.
 
-With s, the standard deviation of the excess of single left-out samples in units of 1 + 1/n,
+With σ₁, the standard deviation of the excess of single left-out samples in units of 1 + 1/n,
 
-    σ(m, n) = max(s, S √(2/d)) (1 + 5/f) (0.2 + 0.8/m + 1/n).
+    σ(m, n) = max(σ₁, S √(2/d)) (1 + 5/f) (0.2 + 0.8/m + 1/n).
 
 Few left-out examples may be alike by chance: σ is at least that of d normal features. They have
 chosen metric and first step too: the fewer they are, the larger is σ. A fifth of the error of a
@@ -31,12 +31,12 @@ not, and unknown queries are farther.
 Each query is tested alone, with the queries around it (``neighbourhood``), and with its assigned
 class (those that a search assigns to one class: unknown queries gather at classes that do not
 occur; the excess is that over the prototype of this class). An unknown query also lies between
-classes more often: its nearest class exceeds the second by a small margin g in log-likelihood. The
+classes more often: its nearest class exceeds the second by a small margin μ in log-likelihood. The
 log-odds of a query are
 
-    λ = a (r_alone + r_around + min(1, D/σ(1, n)) ln((e⁻ᵍ + ½ε)/ε) + ½ r_class).
+    λ = a (Λ_alone + Λ_around + min(1, D/σ(1, n)) ln((exp(−μ) + ½ε)/ε) + ½ Λ_class).
 
-The wider a group is, the less of it is about the query. With e⁻ᵍ = ½ε the margin says nothing: a
+The wider a group is, the less of it is about the query. With exp(−μ) = ½ε the margin says nothing: a
 member of a class may have any margin, and ½ε says how often. Where classes hardly differ, margins
 are small for members too.
 
@@ -49,8 +49,8 @@ odds o_q of each query:
 
 where m_q queries lie together with q, and judge as their root. Near-copies count as one query. Few
 queries cannot decide it, because odds are limited. Here ε is divided by the root of m_q, for
-members of a class seldom look unknown together, and multiplied by e₊/e for queries that are
-farther off than unknown ones are (e₊ is D and a deviation).
+members of a class seldom look unknown together, and multiplied by ζ₊/ζ for queries that are
+farther off than unknown ones are (ζ₊ is D and a deviation).
 
 The value of p follows from b Σ_q ln(1 − p + p exp λ_q): the queries of a batch share errors of
 prototypes and metric, and b is the part of them that is independent (``independent_part``). So a
@@ -58,7 +58,7 @@ batch without unknown queries stays without. A query is answered as unknown wher
 probable than any class, in a batch that probably has some.
 
 With one example per class no sample can be left out. S is then taken from the distances between the
-K prototypes, so that f = K, and the margin counts a ln(e⁻ᵍ + ½ε), which is cautious.
+K prototypes, so that f = K, and the margin counts a ln(exp(−μ) + ½ε), which is cautious.
 """
 
 from __future__ import annotations
@@ -202,7 +202,7 @@ def unknown_posterior(
         scales=scales,
         distances=calibration.prototypes.squared_distances(placed),
     )
-    # Differences of sorted values are negative: the margin is −g.
+    # Differences of sorted values are negative: the margin is −μ.
     of_margin = (margin.exp() + 0.5 * schedule.improbable).log()
     if not one_shot:
         of_margin = scales.separation * (of_margin - log(schedule.improbable))
@@ -303,11 +303,11 @@ class Scales:
         )
 
     def excess(self, group: NearGroup) -> Tensor:
-        """[t, g] e, for groups of m queries near classes of n samples."""
+        """[t, g] ζ, for groups of m queries near classes of n samples."""
         return group.squares - self.scatter * (1 / group.sizes + 1 / group.counts)
 
     def farthest(self, counts: Tensor) -> Tensor:
-        """[t, k] e₊: the excess D of single unknown queries, and a deviation more.
+        """[t, k] ζ₊: the excess D of single unknown queries, and a deviation more.
 
         Near classes of so many samples [t, k].
         """
@@ -320,9 +320,9 @@ class Scales:
         return (0.5 * self.of_unknown).square()
 
     def log_ratio(self, group: NearGroup) -> Tensor:
-        """[t, g] r.
+        """[t, g] Λ.
 
-        An excess below the point at which r were smallest with normal densities counts as that
+        An excess below the point at which Λ were smallest with normal densities counts as that
         point.
         """
         shared = self.schedule.shared_error
@@ -354,12 +354,12 @@ class _Tests:
 
     @property
     def alone(self) -> Tensor:
-        """[t, q] r of each query by itself."""
+        """[t, q] Λ of each query by itself."""
         return self.scales.log_ratio(self._single)
 
     @property
     def odd_members(self) -> Tensor:
-        """[t, q] ε e₊/e, at most ε.
+        """[t, q] ε ζ₊/ζ, at most ε.
 
         Members of a class look unknown with the probability ½ε, but they are seldom farther off
         than unknown queries are.
@@ -371,7 +371,7 @@ class _Tests:
 
     @property
     def neighbours(self) -> Tensor:
-        """[t, q] r of the neighbourhood of each query, less what clumps of classes explain."""
+        """[t, q] Λ of the neighbourhood of each query, less what clumps of classes explain."""
         scales = self.scales
         sizes = self.around.sizes
         from_means = self.calibration.prototypes.squared_distances(self.means)
@@ -386,7 +386,7 @@ class _Tests:
 
     @property
     def of_class(self) -> Tensor:
-        """[t, q] r of the class that each query is assigned to, on average."""
+        """[t, q] Λ of the class that each query is assigned to, on average."""
         ratios = self.scales.log_ratio(self._classes)
         return (self.assigned @ ratios.unsqueeze(-1)).squeeze(-1)
 

@@ -5,7 +5,7 @@ There is one program per task.
 
 An update reads the likelihoods and assignments of a task once. It writes the new assignments,
 
-    u_qk = softmax_k(s ℓ_qk + slope_k + entry_cost_k / (1 − u_qk)),
+    u_qk = softmax_k(ψ ℓ_qk + slope_k + entry_cost_k / (1 − u_qk)),
 
 and accumulates m_k = Σ_q u_qk, the expected count of each class, and ln p⁰_k = Σ_q ln(1 − u_qk),
 the logarithm of the probability that the class is absent. The concentration is then chosen among

@@ -322,8 +322,8 @@ def independent_part(masses: Tensor, correlation: Tensor) -> Tensor:
     ω is the ``correlation`` of their errors. Its part 1/(n + 1) follows from the prototype, which
     is a mean of n samples.
 
-    A query has variance s around its mean, and the mean of n samples has variance s/n. The mean of
-    m queries then has s/m + s/n, so they count as
-    (s + s/n) / (s/m + s/n) = m / (1 + (m − 1)/(n + 1)) queries.
+    A query has variance S around its mean, and the mean of n samples has variance S/n. The mean of
+    m queries then has S/m + S/n, so they count as
+    (S + S/n) / (S/m + S/n) = m / (1 + (m − 1)/(n + 1)) queries.
     """
     return 1 / (1 + correlation * (masses - 1).clamp_min(0))

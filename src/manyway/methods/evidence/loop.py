@@ -3,12 +3,12 @@
 An update sets the derivative of the bound (``search``) to zero for all queries at once, with the
 slopes of the assignments before it:
 
-    u_qk = softmax_k(s ℓ_qk + φ'(c_k) + entry_cost_k / (1 − u_qk)).
+    u_qk = softmax_k(ψ ℓ_qk + φ'(c_k) + entry_cost_k / (1 − u_qk)).
 
-s is the sharpness. The bound has many local maxima: begun with s = 1, a search ends in one near the
-nearest prototypes. *Annealing* begins with a small s, where queries agree on common classes before
+ψ is the sharpness. The bound has many local maxima: begun with ψ = 1, a search ends in one near the
+nearest prototypes. *Annealing* begins with a small ψ, where queries agree on common classes before
 each is certain of its own, and raises it to 1 in a fixed number of updates. Where the queries then
-still agree on little, many classes occur, and the iterations use s > 1 (``schedule`` has the
+still agree on little, many classes occur, and the iterations use ψ > 1 (``schedule`` has the
 constants). Prototypes do not move during the search.
 
 The loop sees the queries only through ``SearchState``: an update computes new assignments and

@@ -75,7 +75,7 @@ class Neighbourhoods:
     def clumped(self, excess: Tensor, room: Tensor, calibration: Calibration) -> Tensor:
         """[t] κ of ``judge``, from the excess [t, q] of neighbourhoods and S (1 − 1/m).
 
-        It is Σ e / Σ S (1 − 1/m), as if there were one more large neighbourhood without any excess.
+        It is Σ ζ / Σ S (1 − 1/m), as if there were one more large neighbourhood without any excess.
         """
         total = (self.share * room).sum(-1) + calibration.within.scatter
         return ((self.share * excess).sum(-1) / total).clamp(0, 1)

@@ -112,8 +112,8 @@ class QueryCounts:
     def slopes(self, alpha: Tensor) -> Slopes:
         """The derivative of the bound for concentrations [t].
 
-        φ'(c) = ψ(c + α), where ψ is the digamma function. So slope = ψ(c + α), and entry_cost =
-        p⁰ (φ(c) − c ψ(c + α)), which is negative or zero because φ is convex and φ(0) = 0.
+        φ'(c) = digamma(c + α). So slope = digamma(c + α), and entry_cost =
+        p⁰ (φ(c) − c digamma(c + α)), which is negative or zero because φ is convex and φ(0) = 0.
         """
         column = alpha.unsqueeze(-1)
         slope = torch.digamma(self.if_present + column)

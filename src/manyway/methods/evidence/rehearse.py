@@ -4,15 +4,15 @@ How sure answers are rests on a model, and the data of a user may not follow it.
 can tell. Each of two to six batches has a third of the classes that can spare examples, those used
 least so far, with one example each (or a fifth of them). It is labelled with the others as the
 support. The final probabilities p_qk of held-out examples are then compared with their classes y_q.
-The power g that they should have had is
+The power ξ that they should have had is
 
-    g = argmin Σ_q −ln (p_{q,y_q}^g / Σ_k p_qk^g)  +  (ln g)² / 2σ²,        e^−2.5 ≤ g ≤ 1.
+    ξ = argmin Σ_q −ln (p_{q,y_q}^ξ / Σ_k p_qk^ξ)  +  (ln ξ)² / 2σ_ξ²,        e^−2.5 ≤ ξ ≤ 1.
 
 An example whose label is wrong with the probability o (``calibration.wrong_labels``) counts 1 − o.
 
 A batch with n − 1 examples per class is harder than one with n. So the rehearsal may lower claims
 and never raises them, and it counts as far as n − 1 examples say something about n: what is left of
-the power is g^(1 − 1/n), with the harmonic mean n of the examples that are rehearsed.
+the power is ξ^(1 − 1/n), with the harmonic mean n of the examples that are rehearsed.
 
 Random numbers have a fixed seed, and are given to classes and examples by their place in the order
 of their distances, so that the order in which they come changes nothing.
@@ -221,7 +221,7 @@ class _Listed(NamedTuple):
 
 
 def _best_power(probabilities: Tensor, held_out: _HeldOut, prior_sd: float) -> Tensor:
-    """g for the probabilities [t, q, k] of held-out examples."""
+    """ξ for the probabilities [t, q, k] of held-out examples."""
     tiny = torch.finfo(torch.float64).tiny
     logs = probabilities.double().clamp_min(tiny).log()
     own = logs.gather(-1, held_out.classes.unsqueeze(-1)).squeeze(-1)

@@ -28,7 +28,7 @@ def review_scores(part: Part, outcomes: Tensor, shared: Tensor | None = None) ->
     Where queries differ from the examples all alike, they share the doubt δ whether their labels
     are moved with them (``shift``). An answer then says something about all queries, however far:
     the more, the more of them are like its own query, which therefore lies in the middle of a large
-    group. With s_q, the mean of a_qo over the queries o, a_qo becomes a_qo + δ (1 − a_qo) s_q.
+    group. With ā_q, the mean of a_qo over the queries o, a_qo becomes a_qo + δ (1 − a_qo) ā_q.
 
     Parameters
     ----------

@@ -93,7 +93,7 @@ class Schedule(ScoreConstants, Counting, Constants):
     # leaving a run of the same classes out, and where few classes occur the evidence is clear.
     improbable: float = 0.05
 
-    # σ: the standard deviation of ln g, the power that rehearsed claims should have; see
+    # σ_ξ: the standard deviation of ln ξ, the power that rehearsed claims should have; see
     # `rehearse`.
     rehearsed_sd: float = 0.5
 

@@ -2,17 +2,17 @@
 
 With one example per class none can be left out, so that the examples do not show features that say
 nothing about the classes. The queries do: where rows of a class lie together, most queries are
-nearer to the example of their class than this one is to the nearest of the others. Let F_q be the
-distribution of the squared distances from queries to their nearest examples, and F_e that from
+nearer to the example of their class than this one is to the nearest of the others. Let H_q be the
+distribution of the squared distances from queries to their nearest examples, and H_e that from
 examples to their nearest others. Of the queries, at least the part
 
-    D = max_x F_q(x) − F_e(x)
+    G = max_x H_q(x) − H_e(x)
 
-are nearer than chance. Where probabilities are right, D is about two thirds of the mean c that the
-likelihoods of single queries claim for their best class. Where it is less than half of c, final
+are nearer than chance. Where probabilities are right, G is about two thirds of the mean p̄ that the
+likelihoods of single queries claim for their best class. Where it is less than half of p̄, final
 probabilities are raised to the power
 
-    min(1, 2 r)²,    r = (K₂ D/c + 2) / (K₂ + 2).
+    min(1, 2 R)²,    R = (K₂ G/p̄ + 2) / (K₂ + 2).
 
 K₂ = 1/Σ_k π_k² is the effective number of classes among the queries. Classes differ in how far their
 rows lie from each other, so that few of them say little: it is as if two more had been seen, whose
@@ -62,7 +62,7 @@ def _nearest_others(examples: Tensor) -> Tensor:
 
 
 def nearer_than_chance(distances: Tensor, weights: Tensor, others: Tensor) -> Tensor:
-    """[t] D, for distances [t, q] with weights [t, q], and those of examples [t, k]."""
+    """[t] G, for distances [t, q] with weights [t, q], and those of examples [t, k]."""
     found = distances.sort(-1)
     below = weights.gather(-1, found.indices).cumsum(-1)
     others_below = torch.searchsorted(others.sort(-1).values, found.values, right=True)

@@ -5,16 +5,16 @@ Another camera or laboratory makes such queries.
 A query of class k is x = w_k + noise + b. The shift b is common to a batch, and usually it is
 nothing:
 
-    b = 0 with the probability 1 − ε,        b ~ N(0, v) otherwise,        in units of the scales of columns.
+    b = 0 with the probability 1 − ε,        b ~ N(0, V) otherwise,        in units of the scales of columns.
 
 Near-copies of a query count nothing beside it (``copies``), and queries that are far from all
 others count less (``CountedQueries``): in what follows |Q| queries are left, and x̄ is their mean.
 
 Given the proportions π of the classes, of which effectively K̂ occur, the mean residual b̂ = x̄ −
-Σ_k π_k w_k estimates b. Without a shift, ‖b̂‖² is c = S (1/|Q| + Σ_k π_k²/n_k) on average, for the
+Σ_k π_k w_k estimates b. Without a shift, ‖b̂‖² is B = S (1/|Q| + Σ_k π_k²/n_k) on average, for the
 within-class scatter S: by the noise of |Q| queries, and by the errors of the prototypes of those
-classes that occur. F = ‖b̂‖²/c then is a mean of N squares, where N is the effective number of
-columns. With v = ‖b̂‖² − c, its best value,
+classes that occur. F = ‖b̂‖²/B then is a mean of N squares, where N is the effective number of
+columns. With V = ‖b̂‖² − B, its best value,
 
     ln odds(shift) = ln ε/(1 − ε) + ln(1 − 1/N) + ½ N (F − 1 − ln F),        E b = P(shift) (1 − 1/F) b̂,
 
@@ -36,13 +36,13 @@ The first answer, not moved, is the fifth. More rounds make it worse: a wrong b�
 fewer classes, and these a worse b̂. Of these labels those are kept that explain the queries best.
 In units of the scales, let
 
-    D = min over b and 0 ≤ g ≤ 1 of  1/|Q| Σ_q ‖x_q − b − g w_k‖² / (S (1 + 1/n_k)),        k the label of q,
+    Δ = min over b and 0 ≤ g ≤ 1 of  1/|Q| Σ_q ‖x_q − b − g w_k‖² / (S (1 + 1/n_k)),        k the label of q,
 
 the mean squared distance of queries from their classes, relative to that of an example that is left
 out, where all are moved back alike, and may be less far apart than the examples are. With the
 entropy H of π the labels have
 
-    ln p(queries, labels) = −|Q| (½ N D + H) + const.
+    ln p(queries, labels) = −|Q| (½ N Δ + H) + const.
 
 Distances of placed queries would not do: those of a shifted batch are as near to each other as they
 are far from their middle. The queries are moved back by the guess b of the best labels, times
@@ -50,12 +50,12 @@ P(shift) (1 − 1/F).
 
 **Whether labels need no shift.** Items of one class may be explained better by several classes that
 are moved, for a class has parts. Squared distances of examples from their classes, relative to
-their mean, have a variance of 2/N_d, as if there were N_d columns: they differ 1/ρ times as much as
-those of N independent columns, ρ = min(1, √(N_d/N)). The first answer stays, unless that of other
+their mean, have a variance of 2/N_d, as if there were N_d columns: they differ 1/ι times as much as
+those of N independent columns, ι = min(1, √(N_d/N)). The first answer stays, unless that of other
 labels is higher:
 
-    −ρ |Q| (½ N D + H) + ln p(b̂),
-    p(b̂) = c^(−N/2) ((1 − ε) exp(−½ N F) + ε exp(−½ N (F/F₁ + ln F₁))),        F₁ = max(1, F).
+    −ι |Q| (½ N Δ + H) + ln p(b̂),
+    p(b̂) = B^(−N/2) ((1 − ε) exp(−½ N F) + ε exp(−½ N (F/F₁ + ln F₁))),        F₁ = max(1, F).
 
 Guess 2 has the first answer's own b̂, and may be more probable than it where the best labels are
 not: queries are then moved back by that. A first answer that stays moves no query, whatever its b̂
@@ -66,9 +66,9 @@ a shift.
 spoil labels and so make F large. Of all by which queries differ from examples the shift explains
 the part
 
-    e = s² / (s² + max(0, D − 1)),        s² = ‖b̂‖²/S,
+    ‖b̂‖² / (‖b̂‖² + S max(0, Δ − 1)),
 
-and F e takes the place of F.
+and F times this part takes the place of F.
 
 **What is lost.** Grey pictures or mistyped words are shifted, and have lost some of what tells
 classes apart, which no vector brings back. Around the means of the batch a query then is x = g w_k
@@ -124,7 +124,7 @@ class Shift:
     """What was found about the shift of t batches."""
 
     vector: Tensor  # [t, 1, d] E b: by which queries were moved back
-    size: Tensor  # [t] s, the length of b̂ in within-class scatters
+    size: Tensor  # [t] ‖b̂‖/√S
     probability: Tensor  # [t] P(shift)
 
     @staticmethod
@@ -285,15 +285,15 @@ class Explanation:
 
     guess: Tensor  # [t, 1, d] by which they were moved back; 0 for the first answer
     mean_residual: Tensor  # [t, 1, d] b̂ of the labels
-    squared_size: Tensor  # [t] s², its squared length in units of S
+    squared_size: Tensor  # [t] ‖b̂‖²/S
     ratio: Tensor  # [t] F
-    squares_ratio: Tensor  # [t] D
+    squares_ratio: Tensor  # [t] Δ
     proportions: Tensor  # [t, k] π
-    log_fit: Tensor  # [t] −|Q| (½ N D + H)
+    log_fit: Tensor  # [t] −|Q| (½ N Δ + H)
     log_prior: Tensor  # [t] ln p(b̂), but for a constant
 
     def is_surpassed(self, other: Explanation, independence: Tensor) -> Tensor:
-        """[t] whether another one is more probable, for ρ [t], with the prior of its shift."""
+        """[t] whether another one is more probable, for ι [t], with the prior of its shift."""
         gain = independence * (other.log_fit - self.log_fit)
         return gain + other.log_prior > self.log_prior
 
@@ -392,7 +392,7 @@ class Comparison:
     classes: ClassMeans
     columns: Tensor  # [t] N
     scatter: Tensor  # [t] S
-    independence: Tensor  # [t] ρ
+    independence: Tensor  # [t] ι
     queries: CountedQueries
     shift_prior: float  # ε
 
@@ -475,7 +475,7 @@ class Comparison:
         )
 
     def _log_prior(self, ratio: Tensor, chance: Tensor) -> Tensor:
-        """[t] ln p(b̂), but for a constant, for F [t] and c/S [t]."""
+        """[t] ln p(b̂), but for a constant, for F [t] and B/S [t]."""
         of_chance = -0.5 * self.columns * (ratio + chance.log())
         none = log(1 - self.shift_prior) + of_chance
         some = log(self.shift_prior) + of_chance + self._log_gain(ratio)
@@ -487,7 +487,7 @@ class Comparison:
         return 0.5 * self.columns * (above - 1 - above.log())
 
     def _squares_left(self, labels: Tensor) -> Tensor:
-        """[t] |Q| S D for labels [t, q], by one pass over the queries."""
+        """[t] |Q| S Δ for labels [t, q], by one pass over the queries."""
         work = partial(_sum_moments, self.classes)
         labelled = _Labelled(labels=labels, influence=self.queries.influence)
         pile = self.tasks.pile
@@ -521,7 +521,7 @@ class Comparison:
 
 
 def _independence(relative: Tensor, own_counts: Tensor, columns: Tensor) -> Tensor:
-    """[t] ρ, from the squared distances of examples [t, s] from their class means, in units of S.
+    """[t] ι, from the squared distances of examples [t, s] from their class means, in units of S.
 
     Parameters
     ----------
@@ -561,7 +561,7 @@ class _Moments(NamedTuple):
     number: Tensor  # [t] Σ 1
 
     def squares_left(self) -> Tensor:
-        """[t] |Q| S D: the least Σ ‖x − b − g w‖² over b and 0 ≤ g ≤ 1."""
+        """[t] |Q| S Δ: the least Σ ‖x − b − g w‖² over b and 0 ≤ g ≤ 1."""
         of_rows = self.row_squares - self.rows.square().sum((1, 2)) / self.number
         of_both = self.products - (self.rows * self.means).sum((1, 2)) / self.number
         of_means = self.mean_squares - self.means.square().sum((1, 2)) / self.number
@@ -624,7 +624,7 @@ def _measure(mean: Tensor, weights: Tensor, rows: Tensor, memory: None) -> tuple
 
 
 def by_chance(proportions: Tensor, counts: Tensor, n_query: Tensor) -> Tensor:
-    """[t] c/S: what chance makes of ‖b̂‖² for |Q| [t].
+    """[t] B/S: what chance makes of ‖b̂‖² for |Q| [t].
 
     ``proportions`` [t, k] and ``counts`` [t, k] are those of the classes.
     """

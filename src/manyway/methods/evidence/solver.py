@@ -186,7 +186,7 @@ def evidence(
         What ``prepare_evidence`` learned from the same support, so that it is not learned again.
     with_objective : bool, default=False
         Whether to record the objective after each iteration. It is the bound that iterations raise,
-        with s ℓ for ℓ, where s is their sharpness (``Schedule.sharpness``). Its terms are ``fit``,
+        with ψ ℓ for ℓ, where ψ is their sharpness (``Schedule.sharpness``). Its terms are ``fit``,
         ``entropy`` and ``prior``. Not for a pile.
     carry : bool, default=False
         Whether the batches of a stream (``Tasks.stream``) are labelled one after another, each with
