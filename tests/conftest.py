@@ -114,17 +114,17 @@ def learned_once(monkeypatch: pytest.MonkeyPatch, _learned_before: dict[Any, Any
 
     from manyway.methods.evidence import solver
 
-    learn_and_rehearse = solver._learn_and_rehearse
+    prepare = solver._prepare
 
     def learn(tasks: Any, parameters: Any) -> Any:
         examples = tasks.support, tasks.support_labels, tasks.base_mean, tasks.factor, tasks.centre
         names = tasks.class_features
         content = (*map(content_of, (*examples, names)), tasks.n_classes, tasks.gaps, tasks.scores, repr(parameters))
         if content not in _learned_before:
-            _learned_before[content] = learn_and_rehearse(tasks, parameters)
+            _learned_before[content] = prepare(tasks, parameters)
         return _learned_before[content]
 
-    monkeypatch.setattr(solver, "_learn_and_rehearse", learn)
+    monkeypatch.setattr(solver, "_prepare", learn)
 
 
 @pytest.fixture(scope="session")

@@ -10,7 +10,7 @@ from problems import content_of
 from review_problems import make_review
 
 from manyway.core import Tasks
-from manyway.methods.evidence.solver import learn_batch
+from manyway.methods.evidence.solver import learn_for_review
 from manyway.review.data import JOURNAL, ReviewData
 from manyway.review.journal import Journal
 from manyway.review.session import Session
@@ -24,11 +24,11 @@ def _learned_once() -> Iterator[None]:
     def learn(tasks: Tasks, open_set: bool = False) -> Any:
         content = (*map(content_of, vars(tasks).values()), open_set)
         if content not in kept:
-            kept[content] = learn_batch(tasks, open_set)
+            kept[content] = learn_for_review(tasks, open_set)
         return kept[content]
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("manyway.review.relabel.learn_batch", learn)
+        patch.setattr("manyway.review.relabel.learn_for_review", learn)
         yield
 
 

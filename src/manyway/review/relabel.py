@@ -13,7 +13,7 @@ from manyway.errors import InputError
 from manyway.labelling.batch import AT_MOST_BYTES, Place, features_batch
 from manyway.methods import DEFAULT_METHOD, get_method
 from manyway.methods.evidence.calibrate import LearnedBatch
-from manyway.methods.evidence.solver import learn_batch
+from manyway.methods.evidence.solver import learn_for_review
 from manyway.review.data import ReviewData
 
 SUGGESTIONS = 9  # per item: as many as there are digit keys
@@ -168,7 +168,7 @@ class Relabel:
         if self.data.scores:
             return None
         with torch.no_grad():
-            return learn_batch(self.tasks, self.data.open_set)
+            return learn_for_review(self.tasks, self.data.open_set)
 
     def nearest(self, row: int, count: int) -> list[int]:
         """The examples nearest to an item, nearest first.

@@ -14,7 +14,7 @@ from manyway.methods.calibration import calibrating as module
 from manyway.methods.calibration.calibrating import calibrate_and_place, calibrate_distances
 from manyway.methods.calibration.constants import Constants
 from manyway.methods.evidence.schedule import Parameters
-from manyway.methods.evidence.calibrate import learn
+from manyway.methods.evidence.calibrate import learn_support
 
 
 def table(n_examples: int, n_features: int = 6) -> Tasks:
@@ -57,8 +57,8 @@ def test_classes_of_one_example_beside_large_ones_take_no_more_queries_than_they
 
 def test_a_precision_of_the_user_is_obeyed_as_it_is():
     tasks = table(2)
-    assert learn(tasks, Parameters(precision=3.0)).precision.tolist() == pytest.approx([3.0])
-    learned = float(learn(tasks, Parameters()).precision[0])
+    assert learn_support(tasks, Parameters(precision=3.0)).precision.tolist() == pytest.approx([3.0])
+    learned = float(learn_support(tasks, Parameters()).precision[0])
     sure, unsure = (solve("evidence", tasks, precision=one).probabilities.amax(-1).mean() for one in (learned, None))
     assert sure > unsure
 
@@ -69,7 +69,7 @@ def test_categories_that_one_example_has_teach_nothing():
     labels = torch.arange(10).repeat_interleave(5)
     kinds = torch.randint(0, 25, (1, 50), generator=generator)  # in no relation to the classes
     rows = torch.cat([torch.nn.functional.one_hot(kinds, 25), torch.randn(1, 50, 3, generator=generator)], -1)
-    losses = learn(Tasks.from_arrays(rows, labels[None], rows), Parameters()).calibration.left_out_losses
+    losses = learn_support(Tasks.from_arrays(rows, labels[None], rows), Parameters()).calibration.left_out_losses
     assert losses.mean() > 0.8 * torch.tensor(10.0).log()
 
 

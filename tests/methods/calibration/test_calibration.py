@@ -10,7 +10,7 @@ from manyway import Tasks
 from manyway.methods.calibration.calibrating import calibrate_distances
 from manyway.methods.calibration.constants import Constants
 from manyway.methods.evidence.schedule import Parameters
-from manyway.methods.evidence.calibrate import learn
+from manyway.methods.evidence.calibrate import learn_support
 
 
 def table(n_examples: int, n_features: int = 6) -> Tasks:
@@ -21,20 +21,20 @@ def table(n_examples: int, n_features: int = 6) -> Tasks:
 
 
 def test_few_left_out_examples_make_answers_less_sure_and_many_do_not():
-    powers = [float(learn(table(n), Parameters()).calibration.power[0]) for n in (2, 5, 10, 50)]
+    powers = [float(learn_support(table(n), Parameters()).calibration.power[0]) for n in (2, 5, 10, 50)]
     # An example that looks mislabelled counts a little less.
     assert powers == pytest.approx([4 / 29, 1 / 2, 4 / 5, 100 / 101], rel=0.01)
 
 
 def test_many_examples_of_one_class_do_not_make_answers_about_the_other_sure():
     support, labels = torch.randn(1, 51, 6, generator=torch.Generator().manual_seed(2)), (torch.arange(51) > 0).long()
-    found = learn(Tasks.from_arrays(support, labels[None], support), Parameters()).calibration.power
+    found = learn_support(Tasks.from_arrays(support, labels[None], support), Parameters()).calibration.power
     assert found.tolist() == pytest.approx([1 / (1 + (10 / 2 * (1 + 1 / 50) / 2) ** 2)])
 
 
 @pytest.mark.parametrize("n_features", [1, 6, 64, 65, 600])
 def test_the_number_of_features_does_not_make_answers_surer(n_features):
-    assert learn(table(2, n_features), Parameters()).calibration.power.tolist() == pytest.approx([4 / 29])
+    assert learn_support(table(2, n_features), Parameters()).calibration.power.tolist() == pytest.approx([4 / 29])
 
 
 def test_an_added_class_leaves_the_precision_that_prototypes_have_without_shrinking():

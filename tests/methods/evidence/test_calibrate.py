@@ -15,8 +15,8 @@ from manyway.methods.evidence.calibrate import (
     LearnedBatch,
     calibrate,
     is_one_shot,
-    learn_and_place,
-    learn,
+    learn_for_batch,
+    learn_support,
 )
 from manyway.methods.evidence.queries import InMemory
 from manyway.methods.evidence.schedule import Parameters, Schedule
@@ -45,7 +45,7 @@ def test_queries_are_placed_where_the_support_says():
 
 def test_what_was_learned_before_serves_other_queries():
     tasks = tasks_of(n_tasks=1)
-    learned = learn(tasks, Parameters())
+    learned = learn_support(tasks, Parameters())
     other = tasks.with_rows(tasks.support, tasks.query[:, :4] + 1)
     again = calibrate(other, Parameters(), learned).queries.part.placed
     torch.testing.assert_close(again, calibrate(other, Parameters()).queries.part.placed)
@@ -55,7 +55,7 @@ def test_what_was_learned_before_serves_other_queries():
 
 @pytest.mark.parametrize("scale", ["range", "tcl2", "power"])
 def test_what_depends_on_the_queries_is_not_learned_before_them(scale):
-    assert learn(tasks_of(), Parameters(scale=scale)) is None
+    assert learn_support(tasks_of(), Parameters(scale=scale)) is None
 
 
 def test_queries_of_a_pile_are_placed_when_they_are_read():
@@ -67,7 +67,7 @@ def test_queries_of_a_pile_are_placed_when_they_are_read():
     batch.queries.pile.each(lambda block, memory: (rows.append(block), memory), batch.queries.memory)
     expected = calibrate(tasks, Parameters()).queries.part.placed
     torch.testing.assert_close(torch.cat(rows, 1), expected)
-    assert learn(tasks, Parameters()).place(piled(tasks)) is None
+    assert learn_support(tasks, Parameters()).place(piled(tasks)) is None
 
 
 def test_one_example_of_each_class_is_one_shot():
@@ -80,20 +80,20 @@ def test_one_example_of_each_class_is_one_shot():
 
 
 def test_the_power_follows_from_the_number_of_left_out_examples():
-    calibration = learn(tasks_of(None), Parameters()).calibration
+    calibration = learn_support(tasks_of(None), Parameters()).calibration
     torch.testing.assert_close(calibration.power, doubted(calibration.prototypes.examples, Schedule()))
 
 
 def test_with_one_example_per_class_few_columns_make_answers_less_sure():
     powers = []
     for n_features in (1, 8, 200):
-        learned = learn(tasks_of(1, n_features=n_features), Parameters())
+        learned = learn_support(tasks_of(1, n_features=n_features), Parameters())
         columns = learned.scaling.effective_columns.flatten()
         expected = columns.square() / (columns.square() + Schedule().few_columns ** 2)
         torch.testing.assert_close(learned.calibration.power, expected)
         powers.append(float(learned.calibration.power.mean()))
     assert powers == sorted(powers)
-    plain = learn(tasks_of(1), Parameters(scale=None))
+    plain = learn_support(tasks_of(1), Parameters(scale=None))
     assert (plain.calibration.power == 1).all()
 
 
@@ -101,10 +101,10 @@ def test_with_one_example_per_class_few_columns_make_answers_less_sure():
 
 
 def test_prototypes_are_shrunk_where_their_errors_can_be_known():
-    several = learn(tasks_of(3), Parameters()).calibration
+    several = learn_support(tasks_of(3), Parameters()).calibration
     assert (several.prototypes.trust < 1).all()
     for tasks, parameters in ((tasks_of(1), Parameters()), (tasks_of(3), Parameters(precision=2.0))):
-        assert (learn(tasks, parameters).calibration.prototypes.trust == 1).all()
+        assert (learn_support(tasks, parameters).calibration.prototypes.trust == 1).all()
 
 
 def test_a_given_precision_stays_as_it_is_also_where_one_class_has_a_second_example():
@@ -113,28 +113,28 @@ def test_a_given_precision_stays_as_it_is_also_where_one_class_has_a_second_exam
     again = tasks.support + 0.1 * tasks.support.roll(1, 1)
     support = torch.cat([tasks.support, again[:, :1]], 1)
     uneven = Tasks.from_arrays(support, labels, tasks.query)
-    learned = learn(uneven, Parameters(precision=0.7))
+    learned = learn_support(uneven, Parameters(precision=0.7))
     torch.testing.assert_close(learned.precision, torch.full_like(learned.precision, 0.7))
 
 
 def test_clumps_are_measured_for_open_sets_alone_and_count_less_in_rows_of_equal_length():
     tasks = tasks_of(6, seed=3, spread=0.5)
-    closed = learn(tasks, Parameters()).calibration
+    closed = learn_support(tasks, Parameters()).calibration
     assert (closed.clumped == 0).all()
-    learned = learn(tasks, Parameters(open_set=True))
-    plain = learn(tasks, Parameters(open_set=True, scale=None))
+    learned = learn_support(tasks, Parameters(open_set=True))
+    plain = learn_support(tasks, Parameters(open_set=True, scale=None))
     assert (plain.calibration.clumped > 0).any()
     assert (learned.calibration.clumped <= 1 - learned.scaling.shortening.flatten()).all()
 
 
 def test_prototypes_are_tuned_where_that_is_asked_for():
     tasks = tasks_of(6, spread=0.5)
-    means = learn(tasks, Parameters()).calibration.prototypes.offsets
+    means = learn_support(tasks, Parameters()).calibration.prototypes.offsets
     for parameters, moved in (
         (Parameters(likelihood="logistic"), True),
         (Parameters(likelihood="auto", open_set=True), False),
     ):
-        found = learn(tasks, parameters).calibration.prototypes.offsets
+        found = learn_support(tasks, parameters).calibration.prototypes.offsets
         assert (not torch.allclose(found, means)) == moved
 
 
@@ -162,8 +162,8 @@ def test_prototypes_are_means_of_examples_and_of_queries_as_far_as_these_count(u
 
 def test_a_query_can_be_the_one_sample_of_a_further_class():
     tasks = tasks_of(n_tasks=1)
-    placed = learn_and_place(tasks, Parameters())
-    batch = LearnedBatch.of(tasks, Parameters(), None)
+    placed = learn_for_batch(tasks, Parameters())
+    batch = LearnedBatch.of(placed, tasks)
     assert torch.equal(batch.placed, placed.rows)
     more = batch.with_classes([4, 2], [0, 1, 2, 3])
     assert more.movable is None
@@ -184,7 +184,7 @@ def test_near_copies_among_the_examples_teach_nothing():
         support_index=None,
         support_labels=torch.cat([tasks.support_labels, tasks.support_labels], 1),
     )
-    once = learn(tasks, Parameters()).calibration
-    found = learn(twice, Parameters()).calibration
+    once = learn_support(tasks, Parameters()).calibration
+    found = learn_support(twice, Parameters()).calibration
     torch.testing.assert_close(found.prototypes.offsets, once.prototypes.offsets)
     torch.testing.assert_close(found.prototypes.examples, once.prototypes.examples)

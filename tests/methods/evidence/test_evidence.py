@@ -19,7 +19,7 @@ from manyway.methods.calibration.calibrating import calibrate_distances, calibra
 from manyway.methods.calibration.calibration import Calibration, doubted
 from manyway.methods.calibration.constants import Constants
 from manyway.methods.evidence.schedule import Parameters, Schedule
-from manyway.methods.evidence.solver import evidence, evidence_from_likelihood, learn_batch, prepare_evidence
+from manyway.methods.evidence.solver import evidence, evidence_from_likelihood, learn_for_review, prepare_evidence
 
 
 def shrunk(calibration: Calibration, _: Tasks) -> Calibration:
@@ -268,7 +268,7 @@ def test_a_prepared_support_gives_the_same_answer():
 @pytest.mark.parametrize("shots", [1, 4])
 def test_a_batch_that_is_placed_once_is_labelled_as_if_it_were_placed_each_time(shots):
     tasks = make_tasks(1, n_classes=8, n_query=20, n_features=12, shots=shots, spread=1.0)
-    found = solve("evidence", tasks, prepared=learn_batch(tasks))
+    found = solve("evidence", tasks, prepared=learn_for_review(tasks))
     torch.testing.assert_close(found.probabilities, solve("evidence", tasks).probabilities)
 
 

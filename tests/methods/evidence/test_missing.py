@@ -13,11 +13,11 @@ from sklearn.datasets import load_iris, load_wine
 
 from manyway import Evidence, InputError, Tasks, solve
 from manyway.methods import METHODS
-from manyway.methods.evidence.calibrate import learn
+from manyway.methods.evidence.calibrate import learn_support
 from manyway.methods.evidence.complete import complete_support
 from manyway.methods.evidence.missing import PlacingWithGaps, WithGaps
 from manyway.methods.evidence.schedule import Parameters
-from manyway.methods.evidence.solver import learn_batch
+from manyway.methods.evidence.solver import learn_for_review
 
 
 def split(load, *, shots=5, seed=0):
@@ -53,10 +53,10 @@ def test_nothing_missing_changes_nothing_bit_by_bit():
 
 def test_whole_rows_are_placed_alike_beside_rows_with_gaps():
     tasks = problem()
-    learned = learn_batch(tasks)
+    learned = learn_for_review(tasks)
     holed = tasks.query.clone()
     holed[0, 0, 0] = torch.nan
-    with_gaps = learn_batch(Tasks.from_arrays(tasks.support, tasks.support_labels, holed))
+    with_gaps = learn_for_review(Tasks.from_arrays(tasks.support, tasks.support_labels, holed))
     of_gaps = with_gaps.likelihood.of(with_gaps.placed)
     torch.testing.assert_close(
         of_gaps[:, 1:], learned.likelihood.of(learned.placed)[:, 1:], rtol=1e-3, atol=1e-3
@@ -180,7 +180,7 @@ def test_known_labels_and_new_classes_of_a_review_go_with_gaps():
     known[0, :3] = 1
     assert solve("evidence", tasks.with_known(known)).labels[0, :3].tolist() == [1, 1, 1]
     rows = list(range(1, tasks.n_query))
-    learned = learn_batch(tasks).with_classes([0], rows)
+    learned = learn_for_review(tasks).with_classes([0], rows)
     assert learned.calibration.prototypes.offsets.shape[1] == tasks.n_classes + 1
     assert bool(torch.isfinite(learned.likelihood.of(learned.placed)).all())
 
@@ -255,7 +255,7 @@ def test_the_likelihood_of_a_row_with_gaps_is_that_of_what_is_there():
     items = draw.normal(size=(5, 6))
     items[draw.random(items.shape) < 0.4] = np.nan
     tasks = Tasks.from_arrays(rows[None], classes[None], items[None])
-    learned = learn(replace(tasks, gaps=False), Parameters())
+    learned = learn_support(replace(tasks, gaps=False), Parameters())
     calibration = learned.calibration
     placing = PlacingWithGaps(scaling=learned.scaling, calibration=calibration)
     found = WithGaps(calibration).of(placing(tasks.query))[0]

@@ -8,7 +8,7 @@ from scipy.stats import ks_2samp
 
 from manyway import Tasks, solve
 from manyway.methods.evidence import separation
-from manyway.methods.evidence.calibrate import learn_and_place
+from manyway.methods.evidence.calibrate import learn_for_batch
 from manyway.methods.evidence.schedule import Parameters
 from manyway.methods.evidence.separation import nearer_than_chance, separation_power
 
@@ -38,7 +38,7 @@ def claim_and_truth(tasks: Tasks, n_present: int) -> tuple[float, float]:
 
 
 def power_of(tasks: Tasks, probabilities: torch.Tensor) -> torch.Tensor:
-    placed = learn_and_place(tasks, Parameters())
+    placed = learn_for_batch(tasks, Parameters())
     return separation_power(placed.rows, probabilities, placed.learned.calibration)
 
 

@@ -27,7 +27,7 @@ from manyway.methods.evidence.calibrate import (
     CalibratedBatch,
     Learned,
     calibrate,
-    learn,
+    learn_support,
     select_rows,
 )
 from manyway.methods.evidence.copies import distinct
@@ -95,7 +95,7 @@ def moved_back(
         rows = part.rows
         of_rows = select_rows(learned, rows)
         if of_rows is None:  # once for all answers that follow; metrics take much memory
-            of_rows = learn(tasks[rows], batch.parameters)
+            of_rows = learn_support(tasks[rows], batch.parameters)
         own_batch = replace(batch, representation=select_rows(batch.representation, rows))
         shift = _shift_after(part.first, whole[rows], own_batch, of_rows)
         queries_moved = with_queries(tasks[rows], Moved(shift.vector))

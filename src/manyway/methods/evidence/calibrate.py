@@ -4,7 +4,8 @@ Queries are placed where distances mean something. ``scaling`` makes rows that c
 ``manyway.methods.calibration`` learns the metric, the precision and the prototypes, and ``names``
 adds what the names of classes say. Here they are put together: what the support says is
 ``Learned``, and a batch whose likelihood is known is a ``CalibratedBatch``, which all later stages
-read.
+read. ``learn_support`` learns for any batch, ``learn_for_batch`` for one, ``solver.learn_for_review``
+for one that is answered again and again, and ``solver.prepare_evidence`` is for users.
 
 A ``Calibration`` is made in this order, and each step needs those before it:
 
@@ -109,7 +110,7 @@ def calibrate(
     CalibratedBatch
     """
     if learned is None:
-        placed = learn_and_place(tasks, parameters, proportions)
+        placed = learn_for_batch(tasks, parameters, proportions)
     else:
         learned = replace(learned, gaps=tasks.gaps or learned.gaps)
         placed = PlacedQueries(learned=learned, rows=learned.place(tasks))
@@ -260,7 +261,7 @@ class LearnedBatch(Learned):
     """What is learned from the support, and the queries of one batch, which are placed already.
 
     A batch that is labelled again and again, with more known labels each time, is learned once
-    (``solver.learn_batch``).
+    (``solver.learn_for_review``).
     """
 
     placed: Tensor  # [1, q, d]
@@ -268,17 +269,13 @@ class LearnedBatch(Learned):
     query: Tensor | None = None  # [1, q, d] as they are, where cells are missing
 
     @staticmethod
-    def of(tasks: Tasks, parameters: Parameters, proportions: Tensor | None) -> LearnedBatch:
-        """What the support of one task says, and its queries, which are in memory, as they are.
-
-        ``proportions`` as in ``calibrate``.
-        """
-        found = learn_and_place(tasks, parameters, proportions)
-        assert found.rows is not None
-        learned = found.learned
+    def of(placed: PlacedQueries, tasks: Tasks) -> LearnedBatch:
+        """What was learned for one task, whose queries are in memory."""
+        assert placed.rows is not None
+        learned = placed.learned
         of_support = {one.name: getattr(learned, one.name) for one in fields(Learned)}
         query = tasks.query if learned.gaps else None
-        return LearnedBatch(**of_support, placed=found.rows, query=query)
+        return LearnedBatch(**of_support, placed=placed.rows, query=query)
 
     @property
     def movable(self) -> Representation | None:
@@ -313,26 +310,33 @@ class PlacedQueries:
     rows: Tensor | None  # [t, q, d]; None where they are read from a pile
 
 
-def learn(tasks: Tasks, parameters: Parameters) -> Learned | None:
-    """What the support says, whatever the queries are; None where they have a part in it."""
+def learn_support(tasks: Tasks, parameters: Parameters) -> Learned | None:
+    """What serves any batch: what the support alone says, with the metric.
+
+    None where the queries have a part in it.
+    """
     if parameters.scale in {*QUERY_DEPENDENT, "power"} or not tasks.n_support or tasks.scores:
         return None
     return _learn_scaled(_scaled(tasks, parameters), parameters)
 
 
-def learn_and_place(
+def learn_for_batch(
     tasks: Tasks,
     parameters: Parameters,
     proportions: Tensor | None = None,
 ) -> PlacedQueries:
-    """What the support says, and the placed queries, without the metrics of tasks in memory.
+    """What serves one batch: what the support says, and the placed queries.
 
-    A metric is a [d, d] factor per task: those of many tasks take much memory. Queries and names
-    are therefore placed while it is there. ``proportions`` as in ``calibrate``.
+    It is without the metrics of tasks in memory. A metric is a [d, d] factor per task: those of
+    many tasks take much memory. Queries and names are therefore placed while it is there. Rows that
+    lack cells need the metric. ``proportions`` as in ``calibrate``.
     """
     if tasks.gaps:
-        with_gaps = _learn_with_gaps(tasks, parameters)
-        return PlacedQueries(learned=with_gaps, rows=with_gaps.place(tasks))
+        learned = learn_support(tasks, parameters)
+        if learned is None:
+            raise _whole_rows_needed(tasks, parameters)
+        learned = replace(learned, gaps=True)
+        return PlacedQueries(learned=learned, rows=learned.place(tasks))
     scaled = _scaled(tasks, parameters, proportions)
     if tasks.pile is not None:
         return PlacedQueries(learned=_learn_scaled(scaled, parameters), rows=None)
@@ -352,15 +356,11 @@ def learn_and_place(
     return PlacedQueries(learned=learned, rows=placed[:, :n_query])
 
 
-def _learn_with_gaps(tasks: Tasks, parameters: Parameters) -> Learned:
-    """What the support says, with the metric, which rows that lack cells need."""
-    learned = learn(tasks, parameters)
-    if learned is None:
-        asked = "without examples" if not tasks.n_support else f"with scale={parameters.scale!r}"
-        raise InputError(
-            f"Cells are missing (NaN), and {asked} every row must be whole; leave these rows out."
-        )
-    return replace(learned, gaps=True)
+def _whole_rows_needed(tasks: Tasks, parameters: Parameters) -> InputError:
+    asked = "without examples" if not tasks.n_support else f"with scale={parameters.scale!r}"
+    return InputError(
+        f"Cells are missing (NaN), and {asked} every row must be whole; leave these rows out."
+    )
 
 
 def _scaled(tasks: Tasks, parameters: Parameters, proportions: Tensor | None = None) -> ScaledTasks:

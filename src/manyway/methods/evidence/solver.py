@@ -64,7 +64,8 @@ from manyway.methods.evidence.calibrate import (
     Learned,
     LearnedBatch,
     calibrate,
-    learn,
+    learn_for_batch,
+    learn_support,
 )
 from manyway.methods.evidence.complete import complete_support
 from manyway.methods.evidence.confidence import confidence
@@ -227,7 +228,7 @@ def evidence(
         tasks = complete_support(tasks)
     if carry and tasks.n_batches > 1:
         if prepared is None:
-            prepared = _learn_and_rehearse(tasks[:: tasks.n_batches], parameters)
+            prepared = _prepare(tasks[:: tasks.n_batches], parameters)
         return in_streams(tasks, labelling, parameters, prepared)
     if tasks.earlier is not None:
         return next_batch(tasks, labelling, parameters, prepared)
@@ -261,7 +262,7 @@ def label(
     if tasks.scores:
         return label_scores(tasks, _options_of_scores(parameters, with_objective))
     if learned is None and (parameters.rehearse or can_keep_metrics(tasks)):
-        learned = _learn_and_rehearse(tasks, parameters)
+        learned = _prepare(tasks, parameters)
     proportions = None
     if learned is None and not tasks.n_support:
         proportions = first_proportions(replace(tasks, known=None), parameters)
@@ -346,7 +347,7 @@ def _log_probability(proportions: Tensor, part: Part) -> Sums:
     return Sums((log_probability(part.log_likelihood, proportions),))
 
 
-def learn_batch(tasks: Tasks, open_set: bool = False) -> LearnedBatch:
+def learn_for_review(tasks: Tasks, open_set: bool = False) -> LearnedBatch:
     """Learn from the support of one batch in memory, and place its queries, once for many answers.
 
     A review labels the batch again and again, each time with more known labels. A shift is looked
@@ -358,7 +359,7 @@ def learn_batch(tasks: Tasks, open_set: bool = False) -> LearnedBatch:
     proportions = None
     if not tasks.n_support:
         proportions = first_proportions(replace(tasks, known=None), parameters)
-    learned = LearnedBatch.of(tasks, parameters, proportions)
+    learned = LearnedBatch.of(learn_for_batch(tasks, parameters, proportions), tasks)
     learned = replace(learned, rehearsed=_rehearse(tasks, parameters, learned))
     batch = calibrate(tasks, parameters, learned)
     batch = replace(batch, representation=representation_of(learned.scaling))
@@ -367,7 +368,7 @@ def learn_batch(tasks: Tasks, open_set: bool = False) -> LearnedBatch:
     if shift is None:
         return learned
     tasks = with_queries(tasks, Moved(shift.vector))
-    moved = LearnedBatch.of(tasks, parameters, proportions)
+    moved = LearnedBatch.of(learn_for_batch(tasks, parameters, proportions), tasks)
     return replace(moved, found_shift=shift, rehearsed=learned.rehearsed)
 
 
@@ -389,12 +390,15 @@ def prepare_evidence(tasks: Tasks, **parameters: Any) -> Learned | None:
     """
     if tasks.gaps:
         tasks = complete_support(tasks)
-    return _learn_and_rehearse(tasks, Parameters(**parameters))
+    return _prepare(tasks, Parameters(**parameters))
 
 
-def _learn_and_rehearse(tasks: Tasks, parameters: Parameters) -> Learned | None:
-    """What the support says, and, on request, what a rehearsal with it says about claims."""
-    learned = learn(tasks, parameters)
+def _prepare(tasks: Tasks, parameters: Parameters) -> Learned | None:
+    """What the support says, and, on request, what a rehearsal with it says about claims.
+
+    The examples have no gaps.
+    """
+    learned = learn_support(tasks, parameters)
     if learned is None or not parameters.rehearse:
         return learned
     return replace(learned, rehearsed=_rehearse(tasks, parameters, learned))
