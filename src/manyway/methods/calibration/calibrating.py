@@ -1,9 +1,8 @@
 """A calibration is learned from the support alone.
 
 Each support sample is left out in turn and classified among the prototypes (``left_out``). The
-metric (``metric_choice``) and the precision τ minimise the cross-entropy of these answers.
-Prototypes are means of n samples, so squared distances to them are too long by S/n on average,
-where S is the within-class scatter. That bias is subtracted (``prototypes``).
+metric (``metric_choice``) and the precision τ minimise the cross-entropy of these answers. What the
+errors of prototypes add to squared distances on average is subtracted from these (``prototypes``).
 
 A log-normal prior holds τ near the usual value for features of that variance. It decides alone
 where no class has two samples, and keeps τ finite where every sample is classified without doubt.
@@ -206,7 +205,7 @@ def in_both_metrics(
 ) -> Calibrations:
     """The calibrations of tasks with these moments.
 
-    ``samples`` [t, n] are left out in turn. ``judged`` says how much each sample counts; None: 1.
+    ``samples`` [t, n] are left out in turn. ``judged`` says how much all samples count; None: 1.
     """
     counts = moments.counts
     prototypes = moments.sums / counts.unsqueeze(-1)

@@ -96,7 +96,7 @@ class Terms(NamedTuple):
     along: Tensor  # [t, n] the inner product of a sample and its residual
     part: Tensor | None  # [t, n] the factor of the correction for a metric without the sample
     own: Tensor  # [t, n] the distance to the own prototype
-    lengths: Tensor  # [t, k] the squared lengths of the prototypes, less their bias
+    lengths: Tensor  # [t, k] ‖w_k‖² − e_k of the prototypes; see ``prototypes``
     stretch: Tensor  # [t] what squared distances are multiplied by
     spread: Tensor  # [t] the within-class scatter before that
 
@@ -234,7 +234,7 @@ class LeftOut:
     def distances(
         self, samples: Tensor, prototypes: Tensor, weight: Tensor | None = None
     ) -> Tensor:
-        """[t, n, k] unbiased squared distances of samples to prototypes without them.
+        """[t, n, k] squared distances, less e_k, of samples to prototypes without them.
 
         Samples are [t, n, d], prototypes [t, k, d]; ``weight`` as in ``classified``.
         """
@@ -286,7 +286,7 @@ class LeftOut:
 
         A few samples may be as far away as the metric lets them be, such as the only one with a
         value of a categorical column. By the mean, all others would seem to lie in the middle,
-        where the bias S/n decides, which is S/(n−1) for the own class. Of normal features the mean
+        where e_k = S/n decides, which is S/(n−1) for the own class. Of normal features the mean
         is below twice the median, which is therefore the limit.
         """
         mean = (squares * self.usable).sum(-1) / self.usable.sum(-1).clamp_min(1)

@@ -29,7 +29,7 @@ class Given(NamedTuple):
     # of the correction for leaving it out; its distance to its own prototype; and whether it is
     # used
     samples: Tensor
-    classes: Tensor  # [t, k] the squared length of each prototype, stretched, less its bias
+    classes: Tensor  # [t, k] ‖w_k‖² − e_k of each prototype, stretched
     stretch: Tensor  # [t]
     start: Tensor  # [t] the precision to begin with
     centre: Tensor  # [t] that of the prior

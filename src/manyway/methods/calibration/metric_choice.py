@@ -46,15 +46,14 @@ def with_best_metric(
     """The calibration with the metric whose left-out answers have the smallest cross-entropy.
 
     ``left_out`` are evenly spaced ones of the samples that ``plain`` was learned from, with
-    ``rows`` and plain products ``inner``. ``weights`` as in
-    ``calibrating.in_both_metrics``.
+    ``rows`` and plain products ``inner``. ``weights`` [t, s] of all samples; None: all are 1.
     """
     answers = left_out.classified(inner, near=plain.precision)
     coordinates = plain.coordinates
     within = plain.within
     prototypes = plain.prototypes
-    means = coordinates.middle + prototypes.offsets
-    contrasts = Contrasts.of(tasks, means, prototypes.counts, weights)
+    counts = prototypes.counts
+    contrasts = Contrasts.of(tasks, coordinates.middle + prototypes.offsets, counts, weights)
     columns = coordinates.n_varying
     tiny = torch.finfo(tasks.dtype).tiny
     # 1/(f·v̄), which is finite also where a first step leaves no difference between samples.
@@ -80,7 +79,7 @@ def with_best_metric(
         plain,
         coordinates=replace(coordinates, metric=metric, shrinkage=choice.shrinkage),
         within=replace(within, noise=within.noise * relative(best.noise / answers.noise)),
-        prototypes=prototypes.with_means(placed, prototypes.counts, within.scatter),
+        prototypes=prototypes.with_means(placed, counts, within.scatter),
         precision=plain.precision * relative(best.precision / answers.precision),
         left_out_losses=best.losses,
     )

@@ -45,11 +45,12 @@ def error_of_means(scatter: Tensor, counts: Tensor) -> Tensor:
 
 
 def leave_one_out(distances: Tensor, parts: Tensor, masses: Tensor, scatter: Tensor) -> Tensor:
-    """[…, q, k] squared distances less e_k, to means without the query itself.
+    """[…, q, k] squared distances less e_k, to means that have taken in queries.
 
-    ``parts`` […, q, k] is what each query contributes to a mean and ``masses`` [k] the total,
-    support included. Without z, of which it contains p, a mean of mass m is m/(m − p) times as far
-    from z.
+    Each query is left out of those that it is compared with.
+
+    ``parts`` […, q, k] is what it contributes to a mean and ``masses`` [k] the total, support
+    included. Without z, of which it contains p, a mean of mass m is m/(m − p) times as far from z.
     """
     others = masses - parts
     return distances * (masses / others).square() - error_of_means(scatter, others)
@@ -65,9 +66,8 @@ class Prototypes:
     counts: Tensor  # [t, k] how many samples it is worth: n_k, and after ``shrunk`` n_k/(β s_k)
 
     # --- How ``shrunk`` has changed them; all are 1 before it ---
-    trust: (
-        Tensor  # [t, k] β a_k s_k, by which prototypes are shorter than the means of their samples
-    )
+    # [t, k] β a_k s_k, by which prototypes are shorter than the means of their samples
+    trust: Tensor
     slopes: Tensor  # [t, k] a_k, how much ‖z‖² counts in the distance to a prototype
     # [t] √max(r)/β: how far from the middle class means are expected, in lengths of prototypes
     reach: Tensor

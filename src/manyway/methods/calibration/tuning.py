@@ -6,15 +6,15 @@ v_k lower
     Σ_i −ln p(y_i | z_i),    ln p(k | z) = −½ τ (‖z − v_k‖² − e_k) + const.,
 
 over the placed support samples, by a few accelerated gradient steps from w (Nesterov, 1983); e_k
-stays that of w_k (``prototypes``). This is logistic regression
-which is held near the metric's classifier by the number of its steps, and whose biases follow from
-its weights. So it needs no temperature of its own, and its prototypes remain vectors among the
-items, which queries can update. Free biases were worse on all of five sets.
+stays that of the mean (``prototypes``). This is logistic regression which is held near the metric's
+classifier by the number of its steps, and whose biases follow from its weights. So it needs no
+temperature of its own, and its prototypes remain vectors among the items, which queries can update.
+Free biases were worse on all of five sets.
 
 Samples are as if they had been left out. z_i has a part in the metric; without it, its inner
-products are those of z + r c(z·r)/(1 − h), where r is its placed residual and h = c‖r‖² its
-leverage (as in ``metric``). It has a part in the mean of its class; without it, it is n/(n − 1)
-times as far from it. With the samples as they are, intents gain a third less, and birds half.
+products are those of z + r c(z·r)/(1 − c‖r‖²), where r is its placed residual and c‖r‖² its leverage
+(as in ``metric``). It has a part in the mean of its class; without it, it is n/(n − 1) times as far
+from it. With the samples as they are, intents gain a third less, and birds half.
 
 The number of steps, or none, is chosen by the cross-entropy of every fifth example of each class,
 left out, twice. A gain of a standard error was asked for first: it was no safer on five sets, and

@@ -24,7 +24,7 @@ from manyway.methods.evidence.schedule import Schedule
 _MOST_COMPARED = 2048  # queries, or classes, that are compared at once
 _MOST_PAIRS = 1 << 25  # of examples that are compared: limits memory and time
 _EQUAL = 1e-5  # squared lengths that differ by less than this part are equal, but for rounding
-# The difference of two numbers that are rounded to steps h has the variance h² divided by this.
+# The difference of two numbers that are rounded to steps has the variance step² divided by this.
 _ROUNDING = 6
 
 
@@ -227,7 +227,7 @@ class _Pairs:
     def rounding(self) -> Tensor:
         """[] the squared distance of examples that only rounding tells apart.
 
-        It is Σ_j h_j²/6 for the least step h_j of a column, and what the distance itself is rounded
+        It is Σ_j step_j²/6 for the least step of a column, and what the distance itself is rounded
         by. All columns are sorted for it, once.
         """
         steps = self.rows.sort(0).values.diff(dim=0)

@@ -350,7 +350,7 @@ class _Tests:
     around: Neighbourhoods
     means: Tensor  # [t, q, d] of the neighbourhoods
     scales: Scales
-    distances: Tensor  # [t, q, k] unbiased squared distances to the prototypes
+    distances: Tensor  # [t, q, k] squared distances to the prototypes, less e_k
 
     @property
     def alone(self) -> Tensor:
@@ -398,7 +398,7 @@ class _Tests:
     def _nearest(self, distances: Tensor, sizes: Tensor) -> NearGroup:
         """Groups [t, q] of these sizes, each near the prototype that is nearest to its mean.
 
-        ``distances`` [t, q, k] are the unbiased ones of the means.
+        ``distances`` [t, q, k] are those of the means, less e_k.
         """
         squares, nearest = distances.min(-1)
         counts = self.calibration.prototypes.counts.expand(len(distances), -1).gather(1, nearest)
