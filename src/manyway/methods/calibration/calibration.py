@@ -61,10 +61,10 @@ class Calibration:
         return distances.mul_(self.precision.mul(-0.5).view(-1, 1, 1))
 
     def linear(self) -> tuple[Tensor, Tensor]:
-        """Weights a [t, d, k] and biases b [t, k] of the log-likelihood of placed rows.
+        """Weights [t, d, k] and biases [t, k] of the log-likelihood of placed rows.
 
-        It is z·a_k + b_k plus a number that is equal for all classes: one product, accurate enough
-        for a softmax.
+        It is z·weights + biases plus a number that is equal for all classes: one product, accurate
+        enough for a softmax.
         """
         precision = self.precision.unsqueeze(-1)
         weights = (precision.unsqueeze(-1) * self.prototypes.offsets).mT.contiguous()

@@ -228,10 +228,10 @@ class Learned:
 
         Queries count as much as the method lets them:
 
-            (Σ_s p_s y_sk z_s + Σ_q a_qk z_q) / (Σ_s p_s y_sk + Σ_q a_qk),
+            (Σ_s p_s y_sk z_s + W_k Σ_q u_qk z_q) / (Σ_s p_s y_sk + W_k m_k),
 
-        where p are the weights of examples, and a is u times the weight of queries. A missing cell
-        has no part in its mean.
+        where p are the weights of examples, and W those of queries (``query_weights``). A missing
+        cell has no part in its mean.
         """
         of_queries = query_weights(queries.query_counts.masses).unsqueeze(1)
         u: Tensor = queries.each(attrgetter("u"))  # in memory all queries are one part

@@ -306,10 +306,10 @@ def query_weights(masses: Tensor) -> Tensor:
     """[t, k] how much of a support sample one query counts in the update of a prototype.
 
     It is the agreement: 1 − K̂/min(|Q|, K), where K̂ is the effective number of classes. A class
-    with at most one query is not updated. With the weight a, a prototype w_k that is worth c_k
+    with at most one query is not updated. With the weight W_k, a prototype w_k that is worth ñ_k
     samples (``Likelihood.counts``) becomes
 
-        (c_k w_k + a Σ_q u_qk z_q) / (c_k + a m_k),
+        (ñ_k w_k + W_k Σ_q u_qk z_q) / (ñ_k + W_k m_k),
 
     and every query is classified without its own part in it.
     """
