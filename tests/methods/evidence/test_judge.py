@@ -21,6 +21,7 @@ from manyway.methods.evidence.judge import (
     _Tests,
     _with_guessed_scatter,
 )
+from manyway.methods.evidence.judged import Given, Judged
 from manyway.methods.evidence.neighbourhood import Neighbourhoods
 from manyway.methods.evidence.schedule import Schedule
 from manyway.sampling.embedded import load_glyphs
@@ -153,15 +154,20 @@ def test_the_objective_is_recorded():
 def integrated(log_odds):
     """The probabilities [1, q] for log-odds [1, q]."""
     one = torch.ones_like(log_odds)
-    alone = Neighbourhoods(similarity=torch.eye(log_odds.shape[1])[None].to(one), share=one)
-    return _integrate(log_odds, 0.05 * one, alone, 0.4 * one[:, 0], prior=0.05).probabilities
+    return _integrate(log_odds, 0.05 * one, one, one, 0.4 * one[:, 0], prior=0.05).probabilities
+
+
+def near_group(squares, *, size, count):
+    """Groups of so many whole queries near prototypes of so many examples."""
+    sizes, counts, one = (torch.full_like(squares, n) for n in (size, count, 1))
+    return NearGroup(squares=squares, sizes=sizes, counts=counts, given=Given(of_each=one, of_mean=one))
 
 
 def test_the_probability_rises_with_the_excess_and_with_the_proportion():
     tasks, _ = problem(1)
     calibration = calibrate_distances(tasks, Schedule())
     squares = torch.linspace(-20, 200, 50, dtype=torch.float64)[None]
-    group = NearGroup(squares=squares, sizes=torch.full_like(squares, 6), counts=torch.full_like(squares, 4))
+    group = near_group(squares, size=6, count=4)
     scales = Scales.of(calibration, _between_neighbours(calibration), Schedule())
     assert (scales.log_ratio(group).diff() >= -1e-12).all()
 
@@ -265,7 +271,7 @@ def test_classes_that_do_not_differ_tell_nothing_about_unknown_queries():
     wider = replace(calibration, within=within)
     scales = Scales.of(wider, _between_neighbours(calibration), Schedule())
     squares = torch.linspace(0, 50, 9).expand(20, -1)
-    group = NearGroup(squares=squares, sizes=torch.ones(20, 9), counts=torch.full((20, 9), 5.0))
+    group = near_group(squares, size=1, count=5)
     assert (scales.of_unknown == 0).all()
     assert scales.log_ratio(group).abs().max() < 0.02
     assert (solve("evidence", tasks, open_set=True).labels == -1).double().mean() < 0.02
@@ -278,12 +284,14 @@ def test_strangers_at_a_class_that_is_absent_are_seen_by_the_group_of_the_class(
     assigned = torch.nn.functional.one_hot(nearest, 10).double()
     scales = Scales.of(calibration, _between_neighbours(calibration), Schedule())
     alone = torch.eye(placed.shape[1], dtype=placed.dtype)[None]
+    rows = Judged.whole(placed)
     tests = _Tests(
-        placed=placed,
+        rows=rows,
         assigned=assigned,
         calibration=calibration,
         around=Neighbourhoods(similarity=alone, share=torch.ones_like(placed[..., 0])),
         means=placed,
+        given=rows.single,
         scales=scales,
         distances=calibration.prototypes.squared_distances(placed),
     )
@@ -313,6 +321,43 @@ def test_outliers_are_seen_where_rows_get_unit_length():
     found = classifier.infer(np.vstack([X[1::5], outliers]))
     assert found.unknown[-2:].min() > 0.8
     assert (found.labels[:-2] == classifier.predict(X[1::5])).mean() > 0.9
+
+
+def with_gaps(tasks, part, *, alike=False):
+    """The tasks with a part of the cells of queries missing: at random, or in the same columns of all."""
+    generator = torch.Generator().manual_seed(0)
+    shape = (1, 1, tasks.n_features) if alike else tasks.query.shape
+    holes = torch.rand(shape, generator=generator) < part
+    return Tasks.from_arrays(tasks.support, tasks.support_labels, tasks.query.masked_fill(holes, torch.nan))
+
+
+@pytest.mark.parametrize(("part", "alike"), [(0.3, False), (0.3, True), (0.5, True)])
+def test_unknown_queries_are_found_by_the_cells_that_are_there(part, alike):
+    """What gaps hide of a distance was missing in what members have, so that unknown queries looked like them."""
+    generator = torch.Generator().manual_seed(0)
+    labels, truth = torch.arange(20).repeat_interleave(5), torch.tensor([*range(6), 20, 21, 22]).repeat_interleave(8)
+    centres = 0.7 * torch.randn(3, 23, 200, generator=generator, dtype=torch.float64)
+    noise = torch.randn(3, 172, 200, generator=generator, dtype=torch.float64)
+    rows = centres[:, torch.cat([labels, truth])] + noise
+    tasks = Tasks.from_arrays(rows[:, :100], labels.repeat(3, 1), rows[:, 100:])
+    found = solve("evidence", with_gaps(tasks, part, alike=alike), open_set=True).labels
+    assert (found[:, truth >= 20] == -1).double().mean() > 0.8
+    assert (found[:, truth < 20] == truth[truth < 20]).double().mean() > 0.95
+
+
+@pytest.mark.parametrize("part", [0.3, 0.6, 0.9])
+def test_gaps_make_no_query_unknown(part):
+    """Means of groups were drawn to the middle of the classes by what filled the gaps."""
+    tasks, _ = problem(n_unknown=(), n_known=(8, 7, 6, 5))
+    assert (solve("evidence", with_gaps(tasks, part), open_set=True).labels >= 0).all()
+
+
+def test_a_row_without_any_number_is_not_unknown():
+    tasks, _ = problem(1, n_unknown=())
+    query = tasks.query.clone()
+    query[0, 0] = torch.nan
+    found = solve("evidence", Tasks.from_arrays(tasks.support, tasks.support_labels, query), open_set=True)
+    assert float(found.unknown[0, 0]) < 0.05
 
 
 def test_scattered_unknown_queries_are_found_one_by_one():

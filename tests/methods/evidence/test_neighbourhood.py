@@ -11,6 +11,7 @@ from manyway import Tasks
 from manyway.methods.calibration.calibrating import calibrate_distances
 from manyway.methods.calibration.calibration import Calibration
 from manyway.methods.evidence import neighbourhood
+from manyway.methods.evidence.judged import Judged
 from manyway.methods.evidence.neighbourhood import Neighbourhoods, clumping, effective_size
 from manyway.methods.evidence.schedule import Schedule
 
@@ -29,7 +30,7 @@ def groups(n_each: int = 6, apart: float = 4.0, seed: int = 0) -> tuple[Calibrat
 
 def test_queries_of_a_group_are_alike_and_those_of_two_groups_are_not():
     calibration, placed = groups()
-    found = Neighbourhoods.of(placed, calibration, Schedule())
+    found = Neighbourhoods.of(Judged.whole(placed), calibration, Schedule())
     within = found.similarity[0, :6, :6]
     assert within.min() > 0.8
     assert found.similarity[0, :6, 6:].max() < 0.1
@@ -40,19 +41,19 @@ def test_queries_of_a_group_are_alike_and_those_of_two_groups_are_not():
 def test_the_order_of_queries_does_not_matter():
     calibration, placed = groups(apart=0.7)
     order = torch.randperm(12, generator=torch.Generator().manual_seed(1))
-    plain = Neighbourhoods.of(placed, calibration, Schedule())
-    shuffled = Neighbourhoods.of(placed[:, order], calibration, Schedule())
+    plain = Neighbourhoods.of(Judged.whole(placed), calibration, Schedule())
+    shuffled = Neighbourhoods.of(Judged.whole(placed[:, order]), calibration, Schedule())
     torch.testing.assert_close(shuffled.similarity, plain.similarity[:, order][:, :, order])
 
 
 def test_copies_share_what_one_query_counts():
     calibration, placed = groups()
     copied = torch.cat([placed, placed[:, :1], placed[:, :1]], 1)
-    found = Neighbourhoods.of(copied, calibration, Schedule())
+    found = Neighbourhoods.of(Judged.whole(copied), calibration, Schedule())
     share = found.share[0]
     assert share[[0, 12, 13]].tolist() == pytest.approx([1 / 3] * 3)
     assert (share[1:12] == 1).all()
-    once = Neighbourhoods.of(placed, calibration, Schedule())
+    once = Neighbourhoods.of(Judged.whole(placed), calibration, Schedule())
     torch.testing.assert_close(found.sizes[:, :12], once.sizes, rtol=0.05, atol=0)
     torch.testing.assert_close(found.mean(copied)[:, :12], once.mean(placed), rtol=0, atol=0.2)
 
@@ -60,7 +61,7 @@ def test_copies_share_what_one_query_counts():
 def test_a_query_that_is_alone_is_its_own_neighbourhood_however_many_copies_it_has():
     calibration, placed = groups(n_each=1, apart=9.0)
     lonely = placed.repeat_interleave(2, 1)
-    found = Neighbourhoods.of(lonely, calibration, Schedule())
+    found = Neighbourhoods.of(Judged.whole(lonely), calibration, Schedule())
     assert found.similarity[0, 0, 1] > 0.99  # its copy
     assert found.similarity[0, 0, 2:].max() < 0.01
     torch.testing.assert_close(found.mean(lonely), lonely, rtol=0, atol=0.1)
@@ -128,7 +129,7 @@ def test_clumping_is_the_excess_of_neighbourhoods_in_the_room_that_they_have():
     tasks = in_clumps(6)
     calibration = calibrate_distances(tasks, Schedule(), None, False)
     placed = calibration.coordinates.place(tasks.support)
-    around = Neighbourhoods.of(placed, calibration, Schedule())
+    around = Neighbourhoods.of(Judged.whole(placed), calibration, Schedule())
     scatter = float(calibration.within.scatter)
     member = torch.nn.functional.one_hot(tasks.support_labels).to(placed)
     means = around.mean(placed)[0]

@@ -49,7 +49,7 @@ from manyway.methods.calibration.transforms import QUERY_DEPENDENT
 from manyway.methods.evidence.blocks import InBlocks
 from manyway.methods.evidence.copies import KeptExamples, distinct
 from manyway.methods.evidence.likelihood import Distances, query_weights
-from manyway.methods.evidence.missing import PlacingWithGaps, WithGaps
+from manyway.methods.evidence.missing import BatchGaps, PlacingWithGaps, WithGaps
 from manyway.methods.evidence.neighbourhood import clumping
 from manyway.methods.evidence.queries import BatchQueries, InMemory
 from manyway.methods.evidence.rehearse import Rehearsed
@@ -76,6 +76,7 @@ class CalibratedBatch:
     # What held-out examples say about claims; None where none were held out.
     rehearsed: Rehearsed | None = None
     doubts: ExampleDoubts | None = None  # which examples look mislabelled; None where none can
+    gaps: BatchGaps | None = None  # of the queries; None where all are whole
 
     def shift_power(self, masses: Tensor) -> Tensor | None:
         """[t] what the doubt of a shift makes of claims; None where none was looked for.
@@ -125,6 +126,7 @@ def calibrate(
         shift=of_support.shift,
         rehearsed=of_support.rehearsed,
         doubts=of_support.doubts,
+        gaps=BatchGaps(scaling=of_support.scaling, tasks=tasks) if of_support.gaps else None,
     )
     if tasks.pile is not None:
         return batch

@@ -57,6 +57,11 @@ prototypes and metric, and b is the part of them that is independent (``independ
 batch without unknown queries stays without. A query is answered as unknown where that is more
 probable than any class, in a batch that probably has some.
 
+Where cells are missing, all of this is about the columns that are there (``judged``): S/m and S/n
+become f S/m and F S/n, D becomes F D, and σ has f and F in the same places. As much of σ² as normal
+features have by chance, S²·2/d, is divided by f. The margin is μ/f, and counts √f times. Tests of
+groups count F/f times, and of the others that lie together with a query the part F/f judges with it.
+
 With one example per class no sample can be left out. S is then taken from the distances between the
 K prototypes, so that f = K, and the margin counts a ln(exp(−μ) + ½ε), which is cautious.
 """
@@ -65,17 +70,20 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from math import ceil, log
+from operator import attrgetter
 from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
+from manyway.core import one_hot
 from manyway.errors import InputError
 from manyway.methods.calibration.calibration import Calibration
 from manyway.methods.calibration.distances import squared_distances
 from manyway.methods.calibration.prototypes import error_of_means
 from manyway.methods.evidence.calibrate import CalibratedBatch
 from manyway.methods.evidence.dense import Dense, fused_search
+from manyway.methods.evidence.judged import Given, Judged
 from manyway.methods.evidence.likelihood import independent_part
 from manyway.methods.evidence.neighbourhood import MOST_NUMBERS, Neighbourhoods, effective_size
 from manyway.methods.evidence.queries import excluded, sample
@@ -146,17 +154,25 @@ def judge(batch: CalibratedBatch) -> UnknownPosterior | None:
     queries = batch.queries
     calibration = queries.likelihood.calibration
     assert calibration is not None  # unknown scores have a method of their own
-    stride = judged_stride(queries.n_query, calibration.prototypes.n_classes)
-    sampled = sample(queries, stride)
-    closed = calibration.log_likelihood(sampled.placed)
+    stride = judged_stride(queries.n_query, calibration.prototypes.counts.shape[1])
+    sampled = sample(queries, stride, attrgetter("placed"))
+    closed = queries.likelihood.of(sampled.values)
     if queries.any_known:
-        closed = excluded(closed, sampled.values)
+        closed = excluded(closed, queries.known[:, ::stride])
     prior = parameters.prior(sampled.placed.shape[1], calibration.prototypes.counts)
     assigned = fused_search(Dense.of(closed), prior, parameters).queries.u
+    calibration = calibration.unshrunk()
+    rows = Judged.whole(sampled.placed)
+    if batch.gaps is not None:
+        classes = assigned.argmax(-1)
+        rows = batch.gaps.judged(stride, sampled.placed, classes, calibration)
+        # A row with gaps lies where one class puts it, and is judged with this one alone.
+        own = one_hot(classes, assigned.shape[-1], assigned.dtype)
+        assigned = torch.where(rows.lacking.unsqueeze(-1) > 0, own, assigned)
     return unknown_posterior(
-        sampled.placed,
+        rows,
         assigned,
-        calibration.unshrunk(),
+        calibration,
         parameters.constants,
         stride=stride,
         one_shot=batch.one_shot,
@@ -169,7 +185,7 @@ def judged_stride(n_query: int, n_classes: int) -> int:
 
 
 def unknown_posterior(
-    placed: Tensor,
+    rows: Judged,
     assigned: Tensor,
     calibration: Calibration,
     schedule: Schedule,
@@ -177,7 +193,7 @@ def unknown_posterior(
     stride: int = 1,
     one_shot: bool = False,
 ) -> UnknownPosterior:
-    """How probable it is that queries [t, q, d], placed as the calibration does, are unknown.
+    """How probable it is that queries, placed as the calibration does, are unknown.
 
     ``assigned`` [t, q, k] are their assignments by a search in which every query is of a class.
     They are every so many (``stride``) of all queries. ``one_shot``: whether no class had two
@@ -186,39 +202,44 @@ def unknown_posterior(
     if calibration.prototypes.n_classes < 2:
         hint = "it learns from the classes what none of them looks like"
         raise InputError(f"open_set needs two classes or more: {hint}.")
-    margin = calibration.log_likelihood(placed).topk(2).values.diff().squeeze(-1)
+    margin = rows.log_likelihood(calibration).topk(2).values.diff().squeeze(-1)
+    margin = margin * rows.single.times_fewer
     between = _between_neighbours(calibration)
     if one_shot:
         calibration = _with_guessed_scatter(calibration, between, schedule)
-    around = Neighbourhoods.of(placed, calibration, schedule)
+    around = Neighbourhoods.of(rows, calibration, schedule)
     scales = Scales.of(calibration, between, schedule)
-    means = around.mean(placed)
+    means = around.mean(rows.placed)
+    given = rows.given(around.mean(rows.missing))
     tests = _Tests(
-        placed=placed,
+        rows=rows,
         assigned=assigned,
         calibration=calibration,
         around=around,
         means=means,
+        given=given,
         scales=scales,
-        distances=calibration.prototypes.squared_distances(placed),
+        distances=rows.squared_distances(calibration),
     )
     # Differences of sorted values are negative: the margin is −μ.
     of_margin = (margin.exp() + 0.5 * schedule.improbable).log()
     if not one_shot:
-        of_margin = scales.separation * (of_margin - log(schedule.improbable))
+        of_margin = scales.separation(rows.single) * (of_margin - log(schedule.improbable))
     evidence = tests.alone + tests.neighbours + of_margin + 0.5 * tests.of_class
     log_odds = schedule.unknown_weight * evidence
     sizes = around.sizes
+    together = sizes - (1 - given.common) * (sizes - 1)
     integrated = _integrate(
         log_odds,
-        tests.odd_members * sizes.rsqrt(),
-        around,
+        tests.odd_members * together.rsqrt(),
+        around.share,
+        together,
         schedule.shared_error + (1 / (calibration.prototypes.counts + 1)).mean(-1),
         prior=schedule.improbable if one_shot else schedule.some_unknown,
     )
     return UnknownPosterior(
         means=means,
-        bias=calibration.within.scatter.unsqueeze(-1) / sizes,
+        bias=calibration.within.scatter.unsqueeze(-1) * given.of_each / sizes,
         precision=calibration.precision,
         similarity=around.similarity,
         probabilities=integrated.probabilities,
@@ -267,6 +288,7 @@ class NearGroup(NamedTuple):
     squares: Tensor  # [t, g] the squared distance of the mean of the group
     sizes: Tensor  # [t, g] m, the number of queries
     counts: Tensor  # [t, g] n, the number of samples of the prototype
+    given: Given  # f and F, how much of it is there
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -276,7 +298,8 @@ class Scales:
     scatter: Tensor  # [t, 1] S
     noise: Tensor  # [t, 1] the standard deviation for members is this times 0.2 + 0.8/m + 1/n
     of_unknown: Tensor  # [t, 1] D, the mean excess of unknown queries
-    separation: Tensor  # [t, 1] D/σ(1, n), at most 1
+    apart: Tensor  # [t, 1] D/σ(1, n)
+    of_columns: Tensor  # [t, 1] S √(2/d), the least ``noise``
     freedom: Tensor  # [t, 1] f, the degrees of freedom of Student's distribution
     schedule: Schedule
 
@@ -297,14 +320,20 @@ class Scales:
             scatter=scatter,
             noise=noise,
             of_unknown=of_unknown,
-            separation=(of_unknown / (noise * (1 + errors)).clamp_min(tiny)).clamp_max(1),
+            apart=of_unknown / (noise * (1 + errors)).clamp_min(tiny),
+            of_columns=of_columns,
             freedom=freedom,
             schedule=schedule,
         )
 
     def excess(self, group: NearGroup) -> Tensor:
         """[t, g] ζ, for groups of m queries near classes of n samples."""
-        return group.squares - self.scatter * (1 / group.sizes + 1 / group.counts)
+        each, mean = group.given
+        return group.squares - self.scatter * (each * (1 / group.sizes) + mean * (1 / group.counts))
+
+    def separation(self, given: Given) -> Tensor:
+        """[t, q] D/σ(1, n) of single queries, at most 1, times √f."""
+        return given.of_each.sqrt() * (self.apart / self._wider(given)).clamp_max(1)
 
     def farthest(self, counts: Tensor) -> Tensor:
         """[t, k] ζ₊: the excess D of single unknown queries, and a deviation more.
@@ -312,12 +341,7 @@ class Scales:
         Near classes of so many samples [t, k].
         """
         variance = (self.noise * (1 + 1 / counts)).square()
-        return self.of_unknown + (variance + self._spread).sqrt()
-
-    @property
-    def _spread(self) -> Tensor:
-        """[t, 1] (½D)²: how much the excess of unknown queries varies, of which D is the mean."""
-        return (0.5 * self.of_unknown).square()
+        return self.of_unknown + (variance + (0.5 * self.of_unknown).square()).sqrt()
 
     def log_ratio(self, group: NearGroup) -> Tensor:
         """[t, g] Λ.
@@ -325,14 +349,29 @@ class Scales:
         An excess below the point at which Λ were smallest with normal densities counts as that
         point.
         """
-        shared = self.schedule.shared_error
-        deviation = self.noise * (shared + (1 - shared) / group.sizes + 1 / group.counts)
-        variance = deviation.square().clamp_min(torch.finfo(deviation.dtype).tiny)
-        wider = variance + torch.maximum(self._spread, _LEAST_WIDER * variance)
-        lowest = -variance * self.of_unknown / (wider - variance)
+        of_unknown = self.of_unknown * group.given.of_mean
+        variance = self._deviation(group).square().clamp_min(torch.finfo(of_unknown.dtype).tiny)
+        wider = variance + torch.maximum((0.5 * of_unknown).square(), _LEAST_WIDER * variance)
+        lowest = -variance * of_unknown / (wider - variance)
         excess = torch.maximum(self.excess(group), lowest)
-        unknown = self._log_density(excess - self.of_unknown, wider)
+        unknown = self._log_density(excess - of_unknown, wider)
         return unknown - self._log_density(excess, variance)
+
+    def _deviation(self, group: NearGroup) -> Tensor:
+        """[t, g] σ(m, n), of what is there."""
+        shared = self.schedule.shared_error
+        each, mean = group.given
+        of_each = each * ((1 - shared) / group.sizes)
+        parts = shared * mean + of_each + mean * (1 / group.counts)
+        return self.noise * parts * self._wider(group.given)
+
+    def _wider(self, given: Given) -> Tensor:
+        """[t, g] how many times as much distances vary around what they are, with fewer columns.
+
+        Of their variance the part of normal features grows, which have independent columns.
+        """
+        of_columns = (self.of_columns / self.noise.clamp_min(_NO_DISTANCE)).square()
+        return (1 + of_columns * (given.times_fewer - 1)).sqrt()
 
     def _log_density(self, gap: Tensor, variance: Tensor) -> Tensor:
         """[t, g] of Student's distribution, up to a number."""
@@ -344,11 +383,12 @@ class Scales:
 class _Tests:
     """The tests of each query: alone, with the queries around it, and with its assigned class."""
 
-    placed: Tensor  # [t, q, d]
+    rows: Judged
     assigned: Tensor  # [t, q, k]
     calibration: Calibration
     around: Neighbourhoods
     means: Tensor  # [t, q, d] of the neighbourhoods
+    given: Given  # [t, q] how much of these is there
     scales: Scales
     distances: Tensor  # [t, q, k] squared distances to the prototypes, less e_k
 
@@ -366,7 +406,8 @@ class _Tests:
         """
         single = self._single
         excess = self.scales.excess(single).clamp_min(_NO_DISTANCE)
-        farther = (self.scales.farthest(single.counts) / excess).clamp_max(1)
+        farthest = single.given.of_each * self.scales.farthest(single.counts)
+        farther = (farthest / excess).clamp_max(1)
         return self.scales.schedule.improbable * farther
 
     @property
@@ -374,37 +415,48 @@ class _Tests:
         """[t, q] Λ of the neighbourhood of each query, less what clumps of classes explain."""
         scales = self.scales
         sizes = self.around.sizes
-        from_means = self.calibration.prototypes.squared_distances(self.means)
-        group = self._nearest(from_means, sizes)
+        from_means = self._of_means
+        group = self._nearest(from_means, sizes, self.given)
         nearest = from_means.argmin(-1, keepdim=True)
         of_members = self.around.mean(self.distances).gather(-1, nearest).squeeze(-1)
-        of_members = of_members - scales.scatter
-        room = scales.scatter * (1 - 1 / sizes)
+        of_members = self.given.common * (of_members - scales.scatter * self.given.of_each)
+        room = scales.scatter * self.given.of_mean * (1 - 1 / sizes)
         clumped = self.around.clumped(scales.excess(group) - of_members, room, self.calibration)
         clumped = torch.maximum(self.calibration.clumped, clumped).unsqueeze(-1)
-        return scales.log_ratio(group._replace(squares=group.squares - clumped * room))
+        nearer = group._replace(squares=group.squares - clumped * room)
+        return self.given.common * scales.log_ratio(nearer)
+
+    @property
+    def _of_means(self) -> Tensor:
+        """[t, q, k] squared distances of the means of neighbourhoods, less e_k."""
+        calibration = self.calibration
+        errors = calibration.prototypes.errors.unsqueeze(1)
+        filled = self.given.filled_alike.unsqueeze(-1) * self.around.mean(self.rows.inside)
+        added = filled - (1 - self.given.of_mean).unsqueeze(-1) * errors
+        return calibration.prototypes.squared_distances(self.means) - added
 
     @property
     def of_class(self) -> Tensor:
         """[t, q] Λ of the class that each query is assigned to, on average."""
-        ratios = self.scales.log_ratio(self._classes)
+        groups = self._classes
+        ratios = groups.given.common * self.scales.log_ratio(groups)
         return (self.assigned @ ratios.unsqueeze(-1)).squeeze(-1)
 
     @property
     def _single(self) -> NearGroup:
         """Each query as a group of one."""
-        return self._nearest(self.distances, torch.ones_like(self.distances[..., 0]))
+        one = torch.ones_like(self.distances[..., 0])
+        return self._nearest(self.distances, one, self.rows.single)
 
-    def _nearest(self, distances: Tensor, sizes: Tensor) -> NearGroup:
+    def _nearest(self, distances: Tensor, sizes: Tensor, given: Given) -> NearGroup:
         """Groups [t, q] of these sizes, each near the prototype that is nearest to its mean.
 
         ``distances`` [t, q, k] are those of the means, less e_k.
         """
         squares, nearest = distances.min(-1)
         counts = self.calibration.prototypes.counts.expand(len(distances), -1).gather(1, nearest)
-        scatter = self.calibration.within.scatter.unsqueeze(-1)
-        squares = squares + error_of_means(scatter, counts)
-        return NearGroup(squares=squares, sizes=sizes, counts=counts)
+        squares = squares + given.of_mean * self.calibration.within.scatter.unsqueeze(-1) / counts
+        return NearGroup(squares=squares, sizes=sizes, counts=counts, given=given)
 
     @property
     def _classes(self) -> NearGroup:
@@ -421,11 +473,14 @@ class _Tests:
         positive = share.unsqueeze(-1) * positive
         farthest = self.scales.farthest(prototypes.counts).unsqueeze(1)
         farthest = self.calibration.within.scatter.view(-1, 1, 1) + farthest
+        farthest = self.rows.single.of_each.unsqueeze(-1) * farthest
         pulls = assigned * (farthest / self.distances.clamp_min(_NO_DISTANCE)).clamp_max(1).sqrt()
-        sums = pulls.mT @ self.placed - pulls.sum(1).unsqueeze(-1) * prototypes.offsets
-        means = sums / positive.sum(1).unsqueeze(-1)
+        sums = pulls.mT @ self.rows.placed - pulls.sum(1).unsqueeze(-1) * prototypes.offsets
+        total = positive.sum(1).unsqueeze(-1)
+        means = sums / total
         counts = prototypes.counts.expand_as(sizes)
-        return NearGroup(squares=means.square().sum(-1), sizes=sizes, counts=counts)
+        given = self.rows.given((positive.mT @ self.rows.missing) / total)
+        return NearGroup(squares=means.square().sum(-1), sizes=sizes, counts=counts, given=given)
 
 
 class _Integrated(NamedTuple):
@@ -438,7 +493,8 @@ class _Integrated(NamedTuple):
 def _integrate(
     log_odds: Tensor,
     odd: Tensor,
-    around: Neighbourhoods,
+    share: Tensor,
+    together: Tensor,
     correlation: Tensor,
     *,
     prior: float,
@@ -446,21 +502,21 @@ def _integrate(
     """The probabilities for any proportion of unknown queries.
 
     ``log_odds`` [t, q]; ``odd`` [t, q]: what the odds are limited by in the question whether any
-    query is unknown, as 1/odds. ``around``: the queries that lie together with each, and judge
-    together. ``correlation`` [t]: of the errors of two queries. ``prior``: the probability that
-    some queries are unknown.
+    query is unknown, as 1/odds. ``share`` [t, q]: what each query counts. ``together`` [t, q]: how
+    many lie together with each, and judge together. ``correlation`` [t]: of the errors of two
+    queries. ``prior``: the probability that some queries are unknown.
     """
     grid = torch.arange(_PROPORTIONS, dtype=odd.dtype, device=odd.device)
     grid = (grid + 0.5) / _PROPORTIONS
     of_proportions = torch.log1p(-grid).log_softmax(0)
-    share = around.share.unsqueeze(-1)
+    share = share.unsqueeze(-1)
 
     def mixed(odds: Tensor) -> Tensor:
         # With the proportion 0 every query is known: the data have the probability 1 in this unit.
         return torch.logaddexp(torch.log1p(-grid), odds.unsqueeze(-1) + grid.log())
 
     limited = -torch.logaddexp(torch.log1p(-odd) - log_odds, odd.log())
-    of_group = share * around.sizes.rsqrt().unsqueeze(-1)
+    of_group = share * together.rsqrt().unsqueeze(-1)
     log_ratio = ((of_group * mixed(limited)).sum(1) + of_proportions).logsumexp(-1)
     some_unknown = (log_ratio + log(prior / (1 - prior))).sigmoid()
     independent = independent_part(share.sum(1), correlation.unsqueeze(-1))

@@ -32,13 +32,15 @@ References: Little and Rubin, "Statistical Analysis with Missing Data", 2002 (ch
 from __future__ import annotations
 
 from dataclasses import dataclass, fields
+from functools import partial
 from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
-from manyway.core import Scaling
+from manyway.core import Joined, Scaling, Tasks
 from manyway.methods.calibration import Calibration, Representation
+from manyway.methods.evidence.judged import Judged
 from manyway.methods.evidence.likelihood import Distances, Linear, Updated
 
 _NUMBERS_AT_ONCE = 1 << 24  # of the systems of equations, one per row, that are solved together
@@ -127,28 +129,83 @@ class PlacingWithGaps:
             return self.scaling.varies
         return torch.ones_like(rows[:1, :1], dtype=torch.bool)
 
+    def judged(self, rows: Tensor, placed: Tensor, classes: Tensor) -> Judged:
+        """Rows [t, b, d] that are placed already [t, b, d], with any numbers in their gaps.
+
+        ``classes`` [t, b] are those that fill the gaps.
+        """
+        varies = self._varies(rows)
+        gaps = rows.isnan() & varies
+        placed = placed.clone()
+        inside = placed.new_zeros(*classes.shape, self.calibration.prototypes.offsets.shape[1])
+        metric = self.calibration.coordinates.placing().metric
+        for task, lacking in enumerate(gaps.any(-1)):
+            of_task = _OneTask.of(self.calibration, metric, task)
+            for lines in lacking.nonzero().squeeze(1).split(self._at_once):
+                found = of_task.inside(placed[task, lines], gaps[task, lines])
+                own = found.of_classes.take_along_dim(classes[task, lines].view(-1, 1, 1), 2)
+                placed[task, lines] += (found.cells(own) @ of_task.metric).to(placed)
+                inside[task, lines] = (own - found.of_classes).square().sum(1).to(placed)
+        n_columns = varies.sum(-1).clamp_min(1).to(placed)
+        missing = gaps.to(placed)
+        return Judged(placed=placed, missing=missing, n_columns=n_columns, inside=inside)
+
+    @property
+    def _at_once(self) -> int:
+        """The number of rows whose gaps are filled together."""
+        n_classes, n_columns = self.calibration.prototypes.offsets.shape[1:]
+        return max(1, _NUMBERS_AT_ONCE // (n_columns * (n_columns + 2 * n_classes)))
+
     def filled(self, rows: Tensor) -> PlacedRows:
         """The placed rows, [t, b, …]; those without gaps as they are."""
         varies = self._varies(rows)
         gaps = rows.isnan() & varies
-        n_columns = rows.shape[-1]
-        n_classes = self.calibration.prototypes.n_classes
+        n_classes = self.calibration.prototypes.offsets.shape[1]
         placed = self.calibration.coordinates.place(self.scaled(rows))
         n_varying = varies.sum(-1, keepdim=True).clamp_min(1)
         given = 1 - gaps.sum(-1, keepdim=True).to(placed) / n_varying
         correction = placed.new_zeros(*placed.shape[:2], n_classes)
         cells = torch.zeros_like(placed)
-        at_once = max(1, _NUMBERS_AT_ONCE // (n_columns * (n_columns + 2 * n_classes)))
         metric = self.calibration.coordinates.placing().metric
         for task, lacking in enumerate(gaps.any(-1)):
             of_task = _OneTask.of(self.calibration, metric, task)
-            for lines in lacking.nonzero().squeeze(1).split(at_once):
+            for lines in lacking.nonzero().squeeze(1).split(self._at_once):
                 part = given[task, lines].double()
                 whole = of_task.filled(placed[task, lines], gaps[task, lines], part)
                 placed[task, lines] = whole.placed.to(placed)
                 correction[task, lines] = whole.correction.to(placed)
                 cells[task, lines] = whole.cells.to(placed)
         return PlacedRows(placed=placed, correction=correction, cells=cells, given=given)
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class BatchGaps:
+    """The queries of a batch, some of which lack cells, as they are."""
+
+    scaling: Scaling | Representation
+    tasks: Tasks
+
+    def judged(
+        self, stride: int, placed: Tensor, classes: Tensor, calibration: Calibration
+    ) -> Judged:
+        """Every so many queries, with gaps that are filled by their classes [t, a].
+
+        They are placed [t, a, d] by the calibration.
+        """
+        placing = PlacingWithGaps(scaling=self.scaling, calibration=calibration)
+        return placing.judged(self._every(stride), placed, classes)
+
+    def _every(self, stride: int) -> Tensor:
+        """[t, a, d] every so many of the queries."""
+        pile = self.tasks.pile
+        if pile is None:
+            return self.tasks.query[:, ::stride]
+        return pile.each(partial(_take_rows, stride), pile.firsts)[0].values[0]
+
+
+def _take_rows(stride: int, rows: Tensor, first: int) -> tuple[Joined, None]:
+    """The work that takes every so many of all rows, in a block [1, b, d] that begins with one."""
+    return Joined((rows[:, -first % stride :: stride],)), None
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -193,28 +250,36 @@ class _OneTask:
         )
 
     def filled(self, placed: Tensor, gaps: Tensor, given: Tensor) -> PlacedRows:
-        """Of placed rows [b, d], which have any numbers in their gaps [b, d]; ``given`` [b, 1] is f.
-
-        1 − P is measured in an orthonormal basis of the rows of the metric that belong to the gaps:
-        a Cholesky factor of their products maps products with these rows to coordinates in it.
-        """
+        """Of placed rows [b, d], which have any numbers in their gaps [b, d]; ``given`` [b, 1] is f."""
         rows = placed.double()
-        lacking = gaps.unsqueeze(-1).to(rows)
-        factor = self._factor(gaps)
-        of_row = _solved(factor, (rows @ self.metric.mT).unsqueeze(-1) * lacking)  # [b, d, 1]
-        of_classes = _solved(factor, self.metric @ self.prototypes.mT * lacking)  # [b, d, k]
+        found = self.inside(rows, gaps)
         whole = torch.cdist(rows, self.prototypes).square()
-        outside = whole - (of_row - of_classes).square().sum(1)
+        outside = whole - (found.of_row - found.of_classes).square().sum(1)
         log_likelihood = -self.half_precision * (outside - given * self.errors)
-        of_mean = of_classes @ log_likelihood.softmax(-1).unsqueeze(-1)
-        inside = (of_mean - of_classes).square().sum(1)
-        cells = torch.linalg.solve_triangular(factor.mT, of_mean - of_row, upper=True).squeeze(-1)
-        cells = cells * gaps
+        of_mean = found.of_classes @ log_likelihood.softmax(-1).unsqueeze(-1)
+        inside = (of_mean - found.of_classes).square().sum(1)
+        cells = found.cells(of_mean)
         return PlacedRows(
             placed=rows + cells @ self.metric,
             correction=self.half_precision * (inside - (1 - given) * self.errors),
             cells=cells,
             given=given,
+        )
+
+    def inside(self, placed: Tensor, gaps: Tensor) -> _Inside:
+        """Placed rows [b, d] and prototypes in the directions that gaps [b, d] hide.
+
+        A Cholesky factor of the products of the rows of the metric that belong to the gaps maps
+        products with these rows to coordinates in an orthonormal basis of them.
+        """
+        rows = placed.double()
+        lacking = gaps.unsqueeze(-1).to(rows)
+        factor = self._factor(gaps)
+        return _Inside(
+            gaps=gaps,
+            factor=factor,
+            of_row=_solved(factor, (rows @ self.metric.mT).unsqueeze(-1) * lacking),
+            of_classes=_solved(factor, self.metric @ self.prototypes.mT * lacking),
         )
 
     def _factor(self, gaps: Tensor) -> Tensor:
@@ -223,6 +288,21 @@ class _OneTask:
         ridge = _RIDGE * self.products.diagonal().mean()
         diagonal = torch.where(gaps, ridge, 1.0)
         return torch.linalg.cholesky(self.products * both + torch.diag_embed(diagonal))
+
+
+class _Inside(NamedTuple):
+    """Rows and prototypes in the directions 1 − P that gaps hide, in an orthonormal basis of these."""
+
+    gaps: Tensor  # [b, d]
+    factor: Tensor  # [b, d, d] of the basis
+    of_row: Tensor  # [b, d, 1]
+    of_classes: Tensor  # [b, d, k]
+
+    def cells(self, wanted: Tensor) -> Tensor:
+        """[b, d] what is added to scaled cells, so that rows are at ``wanted`` [b, d, 1] there."""
+        moved = wanted - self.of_row
+        cells = torch.linalg.solve_triangular(self.factor.mT, moved, upper=True).squeeze(-1)
+        return cells * self.gaps
 
 
 def _solved(factor: Tensor, values: Tensor) -> Tensor:

@@ -14,6 +14,7 @@ from manyway.core import Tasks, mapped, one_hot
 from manyway.methods.calibration.calibration import Calibration
 from manyway.methods.calibration.distances import distances_between, squared_distances
 from manyway.methods.evidence.copies import copy_distance
+from manyway.methods.evidence.judged import Judged
 from manyway.methods.evidence.schedule import Schedule
 
 MOST_NUMBERS = 1 << 24  # of an array at once
@@ -32,8 +33,8 @@ class Neighbourhoods:
     share: Tensor  # [t, q] what each query counts: one divided by the number of its copies
 
     @staticmethod
-    def of(placed: Tensor, calibration: Calibration, schedule: Schedule) -> Neighbourhoods:
-        """Of placed queries [t, q, d].
+    def of(rows: Judged, calibration: Calibration, schedule: Schedule) -> Neighbourhoods:
+        """Of judged queries; what their gaps hide is added to their distances.
 
         Each query is assigned to all queries as if they were classes of one sample, and then to the
         means of the neighbourhoods that this makes, always without itself. Two queries are as
@@ -42,11 +43,15 @@ class Neighbourhoods:
         scatter = calibration.within.scatter.view(-1, 1, 1)
         precision = calibration.precision.view(-1, 1, 1)
         pair_distance = 2 * calibration.within.scatter
-        distances = distances_between(placed)
+        placed = rows.placed
+        hidden = rows.lacking * calibration.within.scatter.unsqueeze(-1)
+        distances = distances_between(placed) + (hidden.unsqueeze(1) + hidden.unsqueeze(2))
         # A query is a copy of itself. The limit is not the ``sure`` one of the search: how far two
         # samples of an unknown class lie apart is a guess.
-        n_columns = calibration.coordinates.n_varying
-        copies = distances <= copy_distance(pair_distance, n_columns, schedule)
+        copies = distances <= copy_distance(
+            pair_distance, calibration.coordinates.n_varying, schedule
+        )
+        copies.diagonal(dim1=1, dim2=2).fill_(True)
         share = 1 / copies.sum(-1).to(placed)
         distances = torch.where(copies, 2 * scatter, distances)  # of two samples of a class
         similarity = _cosines(distances.mul_(-0.5 * precision).softmax(-1))
@@ -55,8 +60,9 @@ class Neighbourhoods:
         distances = squared_distances(placed, by_pairs.mean(placed))
         others = (masses - similarity).clamp_min(_ALONE)  # of neighbourhood j, without query q
         squares = similarity.square()
-        bias = ((squares @ share.unsqueeze(-1)).mT - squares) / others.square()
-        distances = distances * (masses / others).square() - scatter * bias
+        given = rows.single.of_each.unsqueeze(-1)
+        bias = ((squares @ (share.unsqueeze(-1) * given)).mT - squares * given.mT) / others.square()
+        distances = distances * (masses / others).square() - scatter * bias + hidden.unsqueeze(-1)
         alone = copies & (masses - similarity < _ALONE)
         distances = torch.where(alone, 2 * scatter, distances)
         similarity = _cosines(distances.mul_(-0.5 * precision).softmax(-1))
@@ -110,7 +116,7 @@ def clumping(calibration: Calibration, tasks: Tasks, schedule: Schedule) -> Tens
     for first in range(0, len(placed), size):
         block = slice(first, first + size)
         of_block = mapped(placed_calibration, itemgetter(block))
-        around = Neighbourhoods.of(placed[block], of_block, schedule)
+        around = Neighbourhoods.of(Judged.whole(placed[block]), of_block, schedule)
         scatter = of_block.within.scatter.unsqueeze(-1)
         sizes = around.sizes
         parts = around.mean(one_hot(labels[block], tasks.n_classes, placed.dtype))

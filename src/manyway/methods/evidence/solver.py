@@ -33,7 +33,8 @@ one stage or to the queries:
   `names` has classes that are known by a vector, `complete` and `missing` have cells without a
   number, `copies` near-copies, and `likelihood` has ℓ itself;
 - adapt: `shift` finds what the queries all differ in;
-- judge: `neighbourhood` has the queries around a query, `unknown_groups` groups the unknown ones;
+- judge: `judged` has the queries and what of them is there, `neighbourhood` those around a query,
+  and `unknown_groups` groups the unknown ones;
 - search: `prior` has the bound, `loop` the updates, and `kernel` the same for GPUs;
 - confidence: `rehearse` labels examples that are held out, and `separation` says whether single
   examples tell classes apart;
