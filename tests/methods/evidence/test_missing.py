@@ -16,7 +16,7 @@ from manyway.methods import METHODS
 from manyway.methods.evidence.calibrate import learn_support
 from manyway.methods.evidence.complete import complete_support
 from manyway.methods.evidence.missing import PlacingWithGaps, WithGaps
-from manyway.methods.evidence.schedule import Parameters
+from manyway.methods.evidence.schedule import Parameters, Schedule
 from manyway.methods.evidence.solver import learn_for_review
 
 
@@ -281,7 +281,7 @@ def test_a_missing_cell_of_an_example_gets_the_cautious_mean_of_its_class():
     holes = rows.copy()
     for cell in [(0, 0), (1, 0), (5, 1), (11, 2)]:
         holes[cell] = np.nan
-    filled = complete_support(Tasks.from_arrays(holes[None], classes[None], rows[None])).support[0]
+    filled = complete_support(Tasks.from_arrays(holes[None], classes[None], rows[None]), Schedule()).support[0]
     middle = np.nanmean(holes, 0)
     scale = np.nanstd(holes, 0, ddof=1)
     scaled = (holes - middle) / scale
@@ -294,3 +294,18 @@ def test_a_missing_cell_of_an_example_gets_the_cautious_mean_of_its_class():
     guesses = middle + scale * between**2 * numbers / (numbers + within / between) * means
     expected = np.where(np.isnan(holes), guesses[classes], rows)
     np.testing.assert_allclose(filled.numpy(), expected, rtol=1e-9)
+
+
+def test_every_example_twice_is_every_example_once():
+    """A guess was surer of a class with twice as many numbers, so that the copies were other examples."""
+    once = problem(examples=0.2, items=0.2)
+    order = torch.randperm(2 * once.n_support, generator=torch.Generator().manual_seed(0)) % once.n_support
+    twice = once.with_rows(once.support[:, order], once.query, support_labels=once.support_labels[:, order])
+    expected, found = (solve("evidence", tasks).probabilities for tasks in (once, twice))
+    torch.testing.assert_close(found, expected, rtol=0, atol=1e-6)
+
+
+def test_no_column_is_left_without_a_number_where_a_guess_makes_examples_equal():
+    rows = np.array([[0.0, 0.0, np.nan]] * 3 + [[0.0, 0.0, 5.0]] + [[1.0, 2.0, np.nan], [2.0, 1.0, np.nan]] * 2)
+    tasks = Tasks.from_arrays(rows[None], np.repeat([0, 1], 4)[None], rows[None, :1])
+    assert bool(torch.isfinite(complete_support(tasks, Schedule()).support).all())

@@ -30,19 +30,25 @@ from torch import Tensor
 
 from manyway.core import Tasks, has_gaps, one_hot
 from manyway.errors import InputError
+from manyway.methods.evidence.copies import unequal_rows
+from manyway.methods.evidence.schedule import Schedule
 
 _OTHER_COLUMNS = 20.0  # as how many numbers the variance within classes of the other columns counts
 _LEAST_BETWEEN = 0.05  # of the variance of a column lies between classes
 _UNKNOWN_WITHIN = 0.5  # of the variance of columns, where no class has two examples
 
 
-def complete_support(tasks: Tasks) -> Tasks:
+def complete_support(tasks: Tasks, schedule: Schedule) -> Tasks:
     """The tasks with whole examples, and without columns in which no example has a number.
+
+    Equal examples of a class count once, as in all that is learned from them (``copies``).
 
     Parameters
     ----------
     tasks : Tasks
         In examples, and in queries, cells may be missing.
+    schedule : Schedule
+        It says how near copies are.
 
     Returns
     -------
@@ -59,7 +65,25 @@ def complete_support(tasks: Tasks) -> Tasks:
         raise InputError("No column has a number in any example; give the examples some features.")
     if not bool(usable.all()):
         tasks = _with_columns(tasks, _Selection(usable.nonzero().squeeze(1)))
-    return tasks.with_rows(_completed(tasks), tasks.query, gaps=gaps)
+        given = ~tasks.support.isnan()
+    every = torch.ones_like(tasks.support_labels, dtype=torch.bool)
+    whole = tasks.with_rows(_completed(tasks, every), tasks.query, gaps=gaps)
+    counted = _unequal(whole, given, schedule)
+    if counted is None:
+        return whole
+    return tasks.with_rows(_completed(tasks, counted), tasks.query, gaps=gaps)
+
+
+def _unequal(whole: Tasks, given: Tensor, schedule: Schedule) -> Tensor | None:
+    """[t, s] one example of each group of equal ones in a class; None: there are none.
+
+    Examples are whole now; ``given`` [t, s, d] are the cells that were there. All count where a
+    column would be left without a number.
+    """
+    rows = unequal_rows(whole, schedule)
+    if rows is None or not bool(given[:, rows].any(1).all()):
+        return None
+    return torch.zeros_like(given[..., 0]).index_fill_(1, rows, True)
 
 
 @dataclass(frozen=True, eq=False)
@@ -83,9 +107,10 @@ def _with_columns(tasks: Tasks, selected: _Selection) -> Tasks:
     )
 
 
-def _completed(tasks: Tasks) -> Tensor:
-    """[t, s, d] the examples, without gaps."""
-    rows = tasks.support.double()
+def _completed(tasks: Tasks, counted: Tensor) -> Tensor:
+    """[t, s, d] the examples, without gaps; they are guessed from those that count [t, s]."""
+    every = tasks.support.double()
+    rows = every.masked_fill(~counted.unsqueeze(-1), torch.nan)
     given = ~rows.isnan()
     middle = rows.nanmean(1, keepdim=True)
     centred = (rows - middle).nan_to_num(0.0)
@@ -98,7 +123,7 @@ def _completed(tasks: Tasks) -> Tensor:
     constant = largest == rows.where(given, torch.inf).amin(1, keepdim=True)
     counted = (given & ~constant).to(rows)
     guesses = members @ _class_guesses(centred / scale * counted, counted, members)
-    return rows.where(given, guesses * scale + middle).to(tasks.dtype)
+    return every.where(~every.isnan(), guesses * scale + middle).to(tasks.dtype)
 
 
 def _class_guesses(rows: Tensor, given: Tensor, members: Tensor) -> Tensor:

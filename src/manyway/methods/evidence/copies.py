@@ -168,20 +168,42 @@ def _distinct_rows(tasks: Tasks, schedule: Schedule) -> Tensor | None:
     example twice is every example once, whatever chance makes of near-copies. The examples of
     several tasks stay, because they must be as many.
     """
-    if len(tasks) > 1 or not tasks.n_support:  # known without waiting for a GPU
+    found = _Copies.of(tasks, schedule)
+    if found is None:
         return None
-    rows = tasks.support[0].double()
-    labels = tasks.support_labels[0]
-    pairs = _Pairs.of(rows, labels)
-    # Most often no two are near: to look for the steps of all columns would take longest.
-    if pairs is None or not bool((pairs.distances <= pairs.near(schedule)).any()):
-        return None
-    unequal = pairs.without(pairs.seem_equal(schedule))
-    if unequal is None:
-        return pairs.without(pairs.near(schedule))
-    rest = _Pairs.of(rows[unequal], labels[unequal])
+    if found.unequal is None:
+        return found.pairs.without(found.pairs.near(schedule))
+    rest = _Pairs.of(found.rows[found.unequal], found.labels[found.unequal])
     kept = None if rest is None else rest.without(rest.near(schedule))
-    return unequal if kept is None else unequal[kept]
+    return found.unequal if kept is None else found.unequal[kept]
+
+
+def unequal_rows(tasks: Tasks, schedule: Schedule) -> Tensor | None:
+    """[n] one example of each group of equal ones in a class; None: there are none."""
+    found = _Copies.of(tasks, schedule)
+    return None if found is None else found.unequal
+
+
+class _Copies(NamedTuple):
+    """The examples of one task, of which some are near-copies."""
+
+    rows: Tensor  # [s, d]
+    labels: Tensor  # [s]
+    pairs: _Pairs
+    unequal: Tensor | None  # [n] one example of each group of equal ones; None: there are none
+
+    @staticmethod
+    def of(tasks: Tasks, schedule: Schedule) -> _Copies | None:
+        """None where there are none, or where they are not looked for."""
+        if len(tasks) > 1 or not tasks.n_support:  # known without waiting for a GPU
+            return None
+        rows = tasks.support[0].double()
+        labels = tasks.support_labels[0]
+        pairs = _Pairs.of(rows, labels)
+        # Most often no two are near: to look for the steps of all columns would take longest.
+        if pairs is None or not bool((pairs.distances <= pairs.near(schedule)).any()):
+            return None
+        return _Copies(rows, labels, pairs, pairs.without(pairs.seem_equal(schedule)))
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)

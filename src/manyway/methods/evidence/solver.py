@@ -226,7 +226,7 @@ def evidence(
     together = partial(label, parameters=not_moved, with_objective=with_objective)
     labelling = Labelling(alone=alone, together=together)
     if tasks.gaps:
-        tasks = complete_support(tasks)
+        tasks = complete_support(tasks, parameters.constants)
     if carry and tasks.n_batches > 1:
         if prepared is None:
             prepared = _prepare(tasks[:: tasks.n_batches], parameters)
@@ -356,7 +356,7 @@ def learn_for_review(tasks: Tasks, open_set: bool = False) -> LearnedBatch:
     """
     parameters = Parameters(open_set=open_set)
     if tasks.gaps:
-        tasks = complete_support(tasks)
+        tasks = complete_support(tasks, parameters.constants)
     proportions = None
     if not tasks.n_support:
         proportions = first_proportions(replace(tasks, known=None), parameters)
@@ -389,9 +389,10 @@ def prepare_evidence(tasks: Tasks, **parameters: Any) -> Learned | None:
         None if the scale depends on the queries, or if there is no example, so that nothing can be
         prepared.
     """
+    asked = Parameters(**parameters)
     if tasks.gaps:
-        tasks = complete_support(tasks)
-    return _prepare(tasks, Parameters(**parameters))
+        tasks = complete_support(tasks, asked.constants)
+    return _prepare(tasks, asked)
 
 
 def _prepare(tasks: Tasks, parameters: Parameters) -> Learned | None:
