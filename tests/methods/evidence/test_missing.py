@@ -305,6 +305,17 @@ def test_every_example_twice_is_every_example_once():
     torch.testing.assert_close(found, expected, rtol=0, atol=1e-6)
 
 
+def test_one_example_per_class_twice_is_one_example_per_class():
+    """The copies do not differ at all: where no number was in a column of a class, its guess was 0/0."""
+    once = problem(examples=0.3, items=0.2)
+    first = once.with_rows(once.support[:, ::5], once.query, support_labels=once.support_labels[:, ::5])
+    assert bool(first.support.isnan().any())
+    twice = torch.arange(6) % 3
+    other = first.with_rows(first.support[:, twice], first.query, support_labels=first.support_labels[:, twice])
+    expected, found = (solve("evidence", tasks).probabilities for tasks in (first, other))
+    torch.testing.assert_close(found, expected, rtol=0, atol=1e-6)
+
+
 def test_no_column_is_left_without_a_number_where_a_guess_makes_examples_equal():
     rows = np.array([[0.0, 0.0, np.nan]] * 3 + [[0.0, 0.0, 5.0]] + [[1.0, 2.0, np.nan], [2.0, 1.0, np.nan]] * 2)
     tasks = Tasks.from_arrays(rows[None], np.repeat([0, 1], 4)[None], rows[None, :1])

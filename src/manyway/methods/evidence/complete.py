@@ -141,5 +141,6 @@ def _class_guesses(rows: Tensor, given: Tensor, members: Tensor) -> Tensor:
     of_all = of_all.nan_to_num(_UNKNOWN_WITHIN)  # 0/0 where no class has two numbers
     within = (squares + _OTHER_COLUMNS * of_all) / (freedom + _OTHER_COLUMNS)
     between = (1 - within).clamp_min(_LEAST_BETWEEN)
-    means = sums / (numbers + within / between)
+    # Where examples of a class do not differ at all, one without a number in a column has 0/0.
+    means = (sums / (numbers + within / between)).nan_to_num(0.0)
     return between.square() * means
