@@ -202,8 +202,7 @@ def unknown_posterior(
     if calibration.prototypes.n_classes < 2:
         hint = "it learns from the classes what none of them looks like"
         raise InputError(f"open_set needs two classes or more: {hint}.")
-    margin = rows.log_likelihood(calibration).topk(2).values.diff().squeeze(-1)
-    margin = margin * rows.single.times_fewer
+    of_margin = _of_margin(rows, calibration, schedule)
     between = _between_neighbours(calibration)
     if one_shot:
         calibration = _with_guessed_scatter(calibration, between, schedule)
@@ -221,16 +220,12 @@ def unknown_posterior(
         scales=scales,
         distances=rows.squared_distances(calibration),
     )
-    # Differences of sorted values are negative: the margin is −μ.
-    of_margin = (margin.exp() + 0.5 * schedule.improbable).log()
     if not one_shot:
         of_margin = scales.separation(rows.single) * (of_margin - log(schedule.improbable))
     evidence = tests.alone + tests.neighbours + of_margin + 0.5 * tests.of_class
-    log_odds = schedule.unknown_weight * evidence
-    sizes = around.sizes
-    together = sizes - (1 - given.common) * (sizes - 1)
+    together = around.sizes - (1 - given.common) * (around.sizes - 1)
     integrated = _integrate(
-        log_odds,
+        schedule.unknown_weight * evidence,
         tests.odd_members * together.rsqrt(),
         around.share,
         together,
@@ -239,13 +234,21 @@ def unknown_posterior(
     )
     return UnknownPosterior(
         means=means,
-        bias=calibration.within.scatter.unsqueeze(-1) * given.of_each / sizes,
+        bias=calibration.within.scatter.unsqueeze(-1) * given.of_each / around.sizes,
         precision=calibration.precision,
         similarity=around.similarity,
         probabilities=integrated.probabilities,
         some_unknown=integrated.some_unknown,
         stride=stride,
     )
+
+
+def _of_margin(rows: Judged, calibration: Calibration, schedule: Schedule) -> Tensor:
+    """[t, q] ln(exp(−μ) + ½ε), for the margin μ between the two nearest classes of a query."""
+    # Differences of sorted values are negative: these are −μ.
+    margin = rows.log_likelihood(calibration).topk(2).values.diff().squeeze(-1)
+    margin = margin * rows.single.times_fewer
+    return (margin.exp() + 0.5 * schedule.improbable).log()
 
 
 def _with_guessed_scatter(
