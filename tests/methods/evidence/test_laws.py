@@ -170,11 +170,15 @@ def test_units_do_not_matter_where_fourth_powers_have_no_single_precision(unit):
 def test_one_broken_item_costs_the_others_nothing(n_features, shots, factor):
     tables = [Table.of(n_features, shots, seed) for seed in SEEDS]
     broken = [table._replace(items=np.r_[factor * table.items[:1], table.items[1:]]) for table in tables]
-    right = [
-        (labels_of(some)[:, 1:] == [table.truth[1:] for table in tables]).mean()
-        for some in (tables, broken)
-    ]
-    assert right[1] > right[0] - MOST_LOST
+    right = (labels_of(broken)[:, 1:] == [table.truth[1:] for table in tables]).mean()
+    assert right > right_but_for_the_first(n_features, shots) - MOST_LOST
+
+
+@cache
+def right_but_for_the_first(n_features: int, shots: int) -> float:
+    """The part of the items that is right without a change."""
+    tables = [Table.of(n_features, shots, seed) for seed in SEEDS]
+    return (labels_of(tables)[:, 1:] == [table.truth[1:] for table in tables]).mean()
 
 
 def test_a_broken_item_is_in_doubt():
