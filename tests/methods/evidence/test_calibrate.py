@@ -9,7 +9,7 @@ import torch
 from problems import make_tasks, piled
 
 from manyway import Tasks
-from manyway.methods.calibration.calibration import doubted
+from manyway.methods.calibration.calibration import power_of_few_examples
 from manyway.methods.evidence.blocks import InBlocks
 from manyway.methods.evidence.calibrate import (
     LearnedBatch,
@@ -81,7 +81,7 @@ def test_one_example_of_each_class_is_one_shot():
 
 def test_the_power_follows_from_the_number_of_left_out_examples():
     calibration = learn_support(tasks_of(None), Parameters()).calibration
-    torch.testing.assert_close(calibration.power, doubted(calibration.prototypes.examples, Schedule()))
+    torch.testing.assert_close(calibration.power, power_of_few_examples(calibration.prototypes.examples, Schedule()))
 
 
 def test_with_one_example_per_class_few_columns_make_answers_less_sure():

@@ -16,7 +16,7 @@ import manyway
 from manyway import Evidence, FeatureSet, InputError, Tasks, TaskSpec, evaluate, sample_tasks, solve
 from manyway.core.transforms import transform
 from manyway.methods.calibration.calibrating import calibrate_distances, calibrate_and_place
-from manyway.methods.calibration.calibration import Calibration, doubted
+from manyway.methods.calibration.calibration import Calibration, power_of_few_examples
 from manyway.methods.calibration.constants import Constants
 from manyway.methods.evidence.schedule import Parameters, Schedule
 from manyway.methods.evidence.solver import evidence, evidence_from_likelihood, learn_for_review, prepare_evidence
@@ -73,7 +73,7 @@ def test_a_batch_of_one_query_is_labelled_by_its_calibrated_likelihood_alone():
     tasks = make_tasks(10, n_classes=6, n_query=1, shots=4, spread=0.6)
     scaled = transform(tasks, "rcl2")
     calibration, placed = calibrate_and_place(scaled, Schedule(), None, True, shrunk, doubt_labels=True)
-    power = doubted(calibration.prototypes.examples, Schedule())
+    power = power_of_few_examples(calibration.prototypes.examples, Schedule())
     expected = (calibration.log_likelihood(placed) * power.view(-1, 1, 1)).softmax(-1)
     found = solve("evidence", tasks, scale="rcl2")
     torch.testing.assert_close(found.probabilities, expected, atol=1e-9, rtol=0)

@@ -289,7 +289,7 @@ def test_strangers_at_a_class_that_is_absent_are_seen_by_the_group_of_the_class(
         rows=rows,
         assigned=assigned,
         calibration=calibration,
-        around=Neighbourhoods(similarity=alone, share=torch.ones_like(placed[..., 0])),
+        neighbourhoods=Neighbourhoods(similarity=alone, share=torch.ones_like(placed[..., 0])),
         means=placed,
         given=rows.single,
         scales=scales,

@@ -19,7 +19,7 @@ GAPS = torch.tensor([[0, 0, 0, 0], [1, 0, 0, 0], [0, 1, 1, 0], [1, 1, 1, 1]]) ==
 def rows_of(missing: list[list[int]]) -> Judged:
     gaps = torch.tensor([missing]).double()
     n_columns = torch.full((1, 1), gaps.shape[-1]).double()
-    return Judged(placed=torch.zeros_like(gaps), missing=gaps, n_columns=n_columns, inside=gaps[..., :1])
+    return Judged(placed=torch.zeros_like(gaps), missing=gaps, n_columns=n_columns, of_filled=gaps[..., :1])
 
 
 def test_members_that_lack_the_same_columns_have_in_common_what_is_there():

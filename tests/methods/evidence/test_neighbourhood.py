@@ -83,15 +83,15 @@ def test_the_effective_size_is_the_number_of_equal_weights_and_less_of_unequal_o
     assert half.tolist() == [pytest.approx([1.5, 0.5, 0.5 * 1.5**2 / 1.25])]
 
 
-def test_crowding_is_the_part_of_the_room_that_the_excess_takes():
+def test_clumping_is_the_excess_in_parts_of_that_of_clumps_alone():
     calibration, _ = groups()
     around = Neighbourhoods(similarity=torch.eye(12).double()[None], share=torch.ones(1, 12).double())
     scatter = calibration.within.scatter
-    room = scatter * torch.ones(1, 12).double()
-    found = around.clumped(0.5 * room, room, calibration)
+    all_clumps = scatter * torch.ones(1, 12).double()
+    found = around.clumped(0.5 * all_clumps, all_clumps, calibration)
     assert float(found) == pytest.approx(0.5 * 12 / 13)  # and one large neighbourhood that has none
-    assert float(around.clumped(-room, room, calibration)) == 0
-    assert float(around.clumped(9 * room, room, calibration)) == 1
+    assert float(around.clumped(-all_clumps, all_clumps, calibration)) == 0
+    assert float(around.clumped(9 * all_clumps, all_clumps, calibration)) == 1
 
 
 def in_clumps(parts: int, n_tasks: int = 1) -> Tasks:
@@ -124,7 +124,7 @@ def test_many_tasks_are_looked_at_a_few_at_a_time_with_the_same_answer(monkeypat
     torch.testing.assert_close(clumping(calibration, tasks, Schedule()), together)
 
 
-def test_clumping_is_the_excess_of_neighbourhoods_in_the_room_that_they_have():
+def test_clumping_of_examples_is_the_excess_of_their_neighbourhoods():
     """The mean of m examples is S/m from its prototype; one that has a part in the prototype is 2S/n nearer."""
     tasks = in_clumps(6)
     calibration = calibrate_distances(tasks, Schedule(), None, False)
@@ -134,12 +134,12 @@ def test_clumping_is_the_excess_of_neighbourhoods_in_the_room_that_they_have():
     member = torch.nn.functional.one_hot(tasks.support_labels).to(placed)
     means = around.mean(placed)[0]
     parts = around.mean(member)[0]
-    total = room = 0.0
+    total = all_clumps = 0.0
     for i, size in enumerate(around.sizes[0].tolist()):
         apart = (means[i] - calibration.prototypes.offsets[0]).square().sum(-1)
         distances = apart - scatter / 20 + 2 * scatter * parts[i] / 20
         total += float(around.share[0, i]) * (float(distances.min()) - scatter / size)
-        room += float(around.share[0, i]) * scatter * (1 - 1 / size)
-    expected = total / (room + scatter)
+        all_clumps += float(around.share[0, i]) * scatter * (1 - 1 / size)
+    expected = total / (all_clumps + scatter)
     assert float(clumping(calibration, tasks, Schedule())) == pytest.approx(expected, rel=1e-3)
     assert 0 < expected < 1

@@ -2,7 +2,7 @@ from .calibrating import Finish as Finish
 from .calibrating import calibrate_and_place as calibrate_and_place
 from .calibrating import calibrate_distances as calibrate_distances
 from .calibration import Calibration as Calibration
-from .calibration import doubted as doubted
+from .calibration import power_of_few_examples as power_of_few_examples
 from .constants import Constants as Constants
 from .left_out import LeftOut as LeftOut
 from .moments import weighted_sums as weighted_sums

@@ -6,10 +6,9 @@ errors of prototypes add to squared distances on average is subtracted from thes
 
 A log-normal prior holds τ near the usual value for features of that variance. It decides alone
 where no class has two samples, and keeps τ finite where every sample is classified without doubt.
-The n samples that can be left out have also chosen the metric, so that their answers are too good.
-The final probabilities are therefore raised to the power 1/(1 + (10/n)²), which changes no label. n
-is K times the harmonic mean of the numbers of samples: many samples of one class say little about
-another. A lower τ loses labels: where 3 of 10 classes with two examples occur, up to 13 points.
+The samples that can be left out have also chosen the metric, so that their answers are too good.
+Final probabilities are therefore raised to a power (``calibration.power_of_few_examples``), which changes no
+label.
 """
 
 from __future__ import annotations
@@ -142,7 +141,8 @@ def _blocks(tasks: Tasks, constants: Constants, asked: _Asked) -> Iterator[_Bloc
     for first in range(0, tasks.n_tasks, size):
         block = slice(first, first + size)
         of_block = tasks[block]
-        if of_block.centre is None:  # gathered once
+        if of_block.centre is None:
+            # The rows are gathered now, and not again by each step.
             of_block = replace(
                 of_block, support_table=of_block.support, support_index=None, factor=None
             )
@@ -163,7 +163,7 @@ def _calibrated_block(tasks: Tasks, constants: Constants, asked: _Asked) -> Cali
     can_judge = can_leave_out(tasks) and tasks.n_classes > 1
     if not (asked.doubt_labels and asked.precision is None and can_judge):
         return both.best
-    with rounding(tasks.support_table):  # whether any label is in doubt
+    with rounding(tasks.support_table):  # it only decides whether any label is in doubt
         error_rates = learn_error_rates(both, tasks, samples, constants)
     doubtful = error_rates.some_wrong.nonzero().squeeze(1)
     if not len(doubtful):  # most often
@@ -226,7 +226,8 @@ def in_both_metrics(
     if precision is not None:
         given = torch.full_like(usual, precision)
         plain = replace(plain, precision=given)
-    if not can_leave_out(tasks) or not (metric or given is None):
+    something_to_learn = metric or precision is None
+    if not (something_to_learn and can_leave_out(tasks)):
         return Calibrations(plain=plain, best=plain)
     labels = tasks.support_labels.gather(1, samples)
     own_weights = judged.weights.gather(1, samples)
@@ -255,9 +256,10 @@ def _by_leaving_out(
     metric: bool,
     weights: Tensor | None,
 ) -> Calibrations:
-    """With the precision, and the metric if one is asked for, that samples with ``rows`` choose.
+    """What ``plain`` becomes with the precision that left-out samples with ``rows`` choose.
 
-    ``weights`` [t, s] of all samples; None: all are 1.
+    They choose the metric, too, if one is asked for. ``weights`` [t, s] of all samples;
+    None: all are 1.
     """
     offsets = plain.prototypes.offsets
     with rounding(rows.residuals):

@@ -143,10 +143,12 @@ def _combined(values: Sequence[Any], combine: Callable[[list[Tensor]], Tensor]) 
     return kind(**parts)
 
 
-def doubted(counts: Tensor, constants: Constants) -> Tensor:
-    """[t] the power of answers that few left-out samples have taught.
+def power_of_few_examples(counts: Tensor, constants: Constants) -> Tensor:
+    """[t] the power of answers that few left-out samples have taught: 1/(1 + (10/n)²).
 
-    ``counts`` [t, k] are the examples of the classes.
+    n is K times the harmonic mean of ``counts`` [t, k], the examples of the classes: many of one
+    class say little about another. A lower τ instead of a power loses labels: where 3 of 10 classes
+    with two examples occur, up to 13 points.
     """
     effective = counts.shape[1] / (1 / counts).mean(-1)
     return 1 / (1 + (constants.doubtful_examples / effective).square())

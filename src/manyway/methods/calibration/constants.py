@@ -30,9 +30,9 @@ class Constants:
     # five; less, because the scatter is then guessed high.
     one_shot_noise: float = 0.17
     # The number of left-out samples with which final probabilities have the power ½ (see
-    # `calibration`): from 76 tables of KEEL and R with 1 to 50 examples. Half of
-    # it, divided by the number of left-out samples, is the part by which σ of unknown queries
-    # exceeds that of these samples (see `judge` of evidence).
+    # `calibration.power_of_few_examples`): from 76 tables of KEEL and R with 1 to 50 examples. Half of it, divided
+    # by the number of left-out samples, is the part by which σ of unknown queries exceeds that of
+    # these samples (see `judge` of evidence).
     doubtful_examples: float = 10.0
 
     # --- Wrong labels (see `wrong_labels`) ---

@@ -30,7 +30,7 @@ class Coordinates:
         rows = _for_tasks(features, self.middle) - self.middle
         if self.metric is not None:
             rows = self.metric(rows)
-        return _within_reach(rows, self.longest).view(features.shape)
+        return _bounded(rows, self.longest).view(features.shape)
 
     def placing(self, factor: Tensor | None = None) -> Placing:
         """``place`` as a map of its own, with the metric as a table.
@@ -79,12 +79,15 @@ class Placing:
         rows = _for_tasks(rows, self.middle) - self.middle
         if self.metric is not None:
             rows = rows @ self.metric
-        rows = _within_reach(rows, self.longest)
+        rows = _bounded(rows, self.longest)
         return rows.mul_(self.factor.view(-1, 1, 1)).view(shape)
 
 
-def _within_reach(rows: Tensor, longest: Tensor) -> Tensor:
-    """Rows [t, n, d] of which those longer than ``longest`` [t] are shortened as ``bounded`` says."""
+def _bounded(rows: Tensor, longest: Tensor) -> Tensor:
+    """Rows [t, n, d], of which those longer than ``longest`` [t] are shortened.
+
+    ``Coordinates.bounded`` says how.
+    """
     lengths = torch.linalg.vector_norm(rows, dim=-1, keepdim=True)
     relative = lengths / longest.view(-1, 1, 1)
     if not bool((relative > 1).any()):

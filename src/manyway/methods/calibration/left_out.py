@@ -76,8 +76,8 @@ class Answers(NamedTuple):
 
     losses: Tensor  # [t, n] the cross-entropy of each; 0 where a sample cannot be left out
     precision: Tensor  # [t] the best τ
-    spread: Tensor  # [t] the within-class scatter
-    noise: Tensor  # [t] as in ``Calibration``
+    spread: Tensor  # [t] the within-class scatter in the metric, before the stretch
+    noise: Tensor  # [t] as in ``WithinClasses``
 
     def where(self, mine: Tensor, others: Answers) -> Answers:
         """These for some tasks [t], and the others for the rest."""
@@ -96,9 +96,9 @@ class Terms(NamedTuple):
     along: Tensor  # [t, n] the inner product of a sample and its residual
     part: Tensor | None  # [t, n] the factor of the correction for a metric without the sample
     own: Tensor  # [t, n] the distance to the own prototype
-    lengths: Tensor  # [t, k] ‖w_k‖² − e_k of the prototypes; see ``prototypes``
+    class_squares: Tensor  # [t, k] ‖w_k‖² − e_k of the prototypes; see ``prototypes``
     stretch: Tensor  # [t] what squared distances are multiplied by
-    spread: Tensor  # [t] the within-class scatter before that
+    spread: Tensor  # [t] as in ``Answers``
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -164,17 +164,17 @@ class LeftOut:
     def classified(
         self,
         inner: Inner,
-        weight: Tensor | None = None,
+        in_metric: Tensor | None = None,
         spread: Tensor | None = None,
         near: Tensor | None = None,
     ) -> Answers:
         """Classify every sample without itself, given inner products in the metric of all samples.
 
-        ``weight`` [t]: the metric contains weight·rr'n/(n−1) for a sample with residual r, which is
-        taken out. Distances are scaled so that the within-class scatter is ``spread`` [t]. ``near``
-        [t] is the precision of the answers in a similar metric.
+        ``in_metric`` [t] is c: of a sample with residual r the metric contains c·rr'n/(n−1), which
+        is taken out. Distances are stretched until the within-class scatter is ``spread`` [t].
+        ``near`` [t] is the precision of the answers in a similar metric.
         """
-        terms = self._terms(inner, weight, spread)
+        terms = self._terms(inner, in_metric, spread)
         start = self.usual
         steps = _NEWTON_STEPS
         if near is not None:
@@ -213,7 +213,7 @@ class LeftOut:
         samples = torch.stack([terms.squares, terms.along, part, terms.own, self.usable])
         given = left_out_kernel.Given(
             samples=samples,
-            classes=terms.lengths,
+            classes=terms.class_squares,
             stretch=terms.stretch,
             start=start,
             centre=self.usual,
@@ -232,14 +232,14 @@ class LeftOut:
         return torch.logaddexp(doubt, torch.zeros_like(doubt)) * self.usable
 
     def distances(
-        self, samples: Tensor, prototypes: Tensor, weight: Tensor | None = None
+        self, samples: Tensor, prototypes: Tensor, in_metric: Tensor | None = None
     ) -> Tensor:
         """[t, n, k] squared distances, less e_k, of samples to prototypes without them.
 
-        Samples are [t, n, d], prototypes [t, k, d]; ``weight`` as in ``classified``.
+        Samples are [t, n, d], prototypes [t, k, d]; ``in_metric`` as in ``classified``.
         """
         inner = Inner.of(residuals_of(samples, prototypes, self.labels), prototypes, self.labels)
-        terms = self._terms(inner, weight)
+        terms = self._terms(inner, in_metric)
         if not self._fused(inner):
             return self._distances(inner, terms)
         self._fit_fused(inner, terms, self.usual, steps=0)
@@ -248,7 +248,7 @@ class LeftOut:
     def _terms(
         self,
         inner: Inner,
-        weight: Tensor | None = None,
+        in_metric: Tensor | None = None,
         spread: Tensor | None = None,
     ) -> Terms:
         """See ``classified``."""
@@ -259,10 +259,10 @@ class LeftOut:
         along = own + products  # x'A⁻¹r
         squares = along + products + inner.lengths.gather(1, self.labels)  # x'A⁻¹x
         part = None
-        if weight is not None:
-            in_metric = weight.unsqueeze(-1) * farther * self.own_weights
-            rest = (1 - in_metric * own).clamp_min(torch.finfo(own.dtype).eps)
-            part = in_metric / rest
+        if in_metric is not None:
+            own_part = in_metric.unsqueeze(-1) * farther * self.own_weights
+            rest = (1 - own_part * own).clamp_min(torch.finfo(own.dtype).eps)
+            part = own_part / rest
             own = own / rest
         own = own * farther.square()
         found = self._spread(own / farther)
@@ -276,7 +276,7 @@ class LeftOut:
             along=along,
             part=None if part is None else part * column,
             own=own * column - scatter / others,
-            lengths=inner.lengths * column - scatter / self.counts,
+            class_squares=inner.lengths * column - scatter / self.counts,
             stretch=stretch,
             spread=found,
         )
@@ -301,7 +301,7 @@ class LeftOut:
         distances = inner.own(self.labels).add_(inner.products)
         distances.mul_(-2 * terms.stretch.view(-1, 1, 1))
         distances.add_((terms.squares * terms.stretch.unsqueeze(-1)).unsqueeze(-1))
-        distances.add_(terms.lengths.unsqueeze(1))
+        distances.add_(terms.class_squares.unsqueeze(1))
         if terms.part is not None:
             toward = terms.along.unsqueeze(-1) - inner.products
             distances.addcmul_(toward.square_(), terms.part.unsqueeze(-1))

@@ -58,13 +58,13 @@ def with_best_metric(
     tiny = torch.finfo(tasks.dtype).tiny
     # 1/(f·v̄), which is finite also where a first step leaves no difference between samples.
     weight = columns / torch.maximum(within.freedom * within.scatter, columns * tiny)
-    free = columns / (columns + 2 * contrasts.rows.shape[1])
+    free_from = columns / (columns + 2 * contrasts.rows.shape[1])
     with rounding(prototypes.offsets):
         metrics = metrics_of(contrasts, weight)
     del contrasts
     crossed = metrics.crossed(prototypes.offsets)
-    products = metrics.inner(rows, prototypes.offsets, crossed, inner)
-    choice = _choose(metrics, products, left_out, answers, weight=weight, free=free)
+    inner_of = metrics.inner(rows, prototypes.offsets, crossed, inner)
+    choice = _choose(metrics, inner_of, left_out, answers, weight=weight, free_from=free_from)
     best = choice.best
 
     def relative(to_best: Tensor) -> Tensor:
@@ -95,30 +95,31 @@ class _Choice(NamedTuple):
 
 def _choose(
     metrics: Scatter | Gram,
-    products: ScatterInner | GramInner,
+    inner_of: ScatterInner | GramInner,
     left_out: LeftOut,
-    plain: Answers,
+    plain_answers: Answers,
     weight: Tensor,
-    free: Tensor,
+    free_from: Tensor,
 ) -> _Choice:
-    """The γ whose answers have the smallest cross-entropy, 1 included, whose answers are ``plain``.
+    """The γ whose answers have the smallest cross-entropy; those of γ = 1 are known.
 
-    γ below ``free`` [t] = d/(d + 2f) costs ln(free/γ) nats: a prior, for f contrasts do not support
-    a covariance that is sharper, and left-out samples may hardly differ in what they gain from one
-    that is singular by chance. As a strict limit, at d/(d + 4f), it cost 12 points on five
-    correlated measurements with two examples per class. ``weight`` [t] is 1/(f·v̄).
+    γ below ``free_from`` [t] = d/(d + 2f) costs ln(free_from/γ) nats. This is a prior, for f
+    contrasts do not support a sharper covariance: left-out samples may hardly differ in what they
+    gain from one that is singular by chance. As a strict limit, at d/(d + 4f), it cost 12 points on
+    five correlated measurements with two examples per class. ``weight`` [t] is 1/(f·v̄).
     """
-    best = plain
+    best = plain_answers
     shrinkage = torch.ones_like(weight)
-    near = plain.precision
+    near = plain_answers.precision
     best_root: Tensor | None = None
     for gamma in _SHRINKAGES:
         with rounding(metrics.features):  # a choice among a few values needs no more digits
             root = metrics.root(gamma)
-            inner = products(root, gamma)
-        answers = left_out.classified(inner, (1 - gamma) * weight, plain.spread, near)
+            inner = inner_of(root, gamma)
+        in_metric = (1 - gamma) * weight
+        answers = left_out.classified(inner, in_metric, plain_answers.spread, near)
         near = answers.precision
-        price = (free / gamma).log().clamp_min(0) / answers.losses.shape[-1]
+        price = (free_from / gamma).log().clamp_min(0) / answers.losses.shape[-1]
         answers = answers._replace(losses=answers.losses + price.unsqueeze(-1))
         lowest = best.losses.sum(-1)
         better = answers.losses.sum(-1) < torch.minimum(_LESS * lowest, lowest - _NO_LOSS)

@@ -95,7 +95,7 @@ def spreads_of(moments: Moments, prototypes: Tensor, constants: Constants) -> Sp
     # Classes of many samples must not decide alone; where all have as many, weights are the same.
     weights = counts.rsqrt()
     within = ((totals - squares * counts).clamp_min(0) * weights).sum(-1)
-    freedom = ((counts - moments.taken) * weights).sum(-1)
+    weighted_freedom = ((counts - moments.taken) * weights).sum(-1)
     mean = (column_sums(prototypes) / n_classes).unsqueeze(1)
     # Of each class around the middle; the median, so that a far class does not decide.
     of_class = totals / counts - 2 * (prototypes * mean).sum(-1) + mean.square().sum(-1)
@@ -103,7 +103,7 @@ def spreads_of(moments: Moments, prototypes: Tensor, constants: Constants) -> Sp
     if not bool((counts > moments.taken).any()):
         return Spreads(variance=variance, scatter=constants.one_shot_scatter * variance)
     # Examples may be copies of each other, and what is divided by S must stay finite.
-    scatter = torch.maximum(within / freedom, _LEAST_SCATTER * variance)
+    scatter = torch.maximum(within / weighted_freedom, _LEAST_SCATTER * variance)
     return Spreads(variance=variance, scatter=scatter)
 
 
@@ -111,14 +111,15 @@ def usual_precision(
     tasks: Tasks, prototypes: Tensor, counts: Tensor, spreads: Spreads, constants: Constants
 ) -> Tensor:
     """[t] τ where left-out samples do not say it."""
-    # The error of a prototype adds 1/n to the scatter of a sample around it.
-    errors = (2 * counts / (counts + 1)).mean(-1)
-    usual = constants.one_shot_precision / spreads.variance * errors
+    # Around the mean of n samples a sample has the variance (1 + 1/n) S, around one of them 2S.
+    nearer = (2 * counts / (counts + 1)).mean(-1)
+    at_most = constants.one_shot_precision / spreads.variance * nearer
     if not can_leave_out(tasks):
-        return usual
+        return at_most
     variances = column_variances(tasks.support, Offsets.of(prototypes).middle)
-    precision = gaussian_precision(variances, tasks.n_support, spreads.scatter, counts)
-    return torch.minimum(usual, precision)
+    of_normal = gaussian_precision(variances, tasks.n_support, spreads.scatter, counts)
+    # With few features the first one is too high.
+    return torch.minimum(at_most, of_normal)
 
 
 def gaussian_precision(
@@ -127,7 +128,7 @@ def gaussian_precision(
     """[t] the precision for independent normal features, as many as matter: (Σ v_j)²/Σ v_j².
 
     v_j [t, d] are their variances. The scatter S is that of so many features of variance 1/τ, and a
-    prototype adds its error. Where features are few, the usual precision is too high.
+    prototype adds its error.
     """
     tiny = torch.finfo(scatter.dtype).tiny
     number = variances.sum(-1).square() / variances.square().sum(-1).clamp_min(tiny)

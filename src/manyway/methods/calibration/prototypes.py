@@ -15,8 +15,9 @@ same for all classes. What e_k is, follows from how a prototype was made:
       ‖w_k‖² − e_k = β (a_k s_k² E‖w̄_k‖² + S v_0 ln(v_k/v_0) − S (v_0 − 1) − (1 − a_k) E‖z‖²)
                      + a_k (β s_k)² (‖w̄_k‖² − E‖w̄_k‖²),
 
-  because the samples of its class have a variance S v_k of their own. Where all classes have as
-  many samples, a_k = 1, and e_k is β S s_k/n_k up to what is the same for all.
+  because the samples of its class have a variance S v_k of their own. S (v_0 − 1) is the same for
+  all classes: without it, distances of members would be longer than those from a mean, S. Where all
+  classes have as many samples, a_k = 1, and e_k is β S s_k/n_k up to what is the same for all.
 
 ``Prototypes.of_members`` says what is left of squared distances for the members of a class.
 """
@@ -215,7 +216,7 @@ class MemberDistances(NamedTuple):
         return 1 + (distances - self.mean.unsqueeze(1)) / self.unit.unsqueeze(1)
 
     def relative_to_one(self, distances: Tensor, classes: Tensor) -> Tensor:
-        """The same for distances [t, n] of rows from a class of their own, [t, n]."""
+        """The same for distances [t, n] of rows from one class each, [t, n]."""
         mean, unit = (of.expand(len(classes), -1).gather(1, classes) for of in self)
         return 1 + (distances - mean) / unit
 

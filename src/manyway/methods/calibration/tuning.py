@@ -1,9 +1,9 @@
 """Tuning: prototypes that tell classes apart, by logistic regression that begins with class means.
 
-Where examples are many, class means w_k are not the prototypes that label best. Tuned prototypes
-v_k lower
+Where examples are many, class means w_k are not the prototypes that label best. Tuned ones
+w′_k lower
 
-    Σ_i −ln p(y_i | z_i),    ln p(k | z) = −½ τ (‖z − v_k‖² − e_k) + const.,
+    Σ_i −ln p(y_i | z_i),    ln p(k | z) = −½ τ (‖z − w′_k‖² − e_k) + const.,
 
 over the placed support samples, by a few accelerated gradient steps from w (Nesterov, 1983); e_k
 stays that of the mean (``prototypes``). This is logistic regression which is held near the metric's

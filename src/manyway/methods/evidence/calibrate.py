@@ -40,7 +40,7 @@ from manyway.methods.calibration import (
     Representation,
     calibrate_and_place,
     calibrate_distances,
-    doubted,
+    power_of_few_examples,
     tuned,
     weighted_sums,
 )
@@ -430,7 +430,7 @@ def _power(
     one example in few columns may be anywhere in its class. It is 1 where N is not known.
     """
     if not is_one_shot(scaled.tasks):
-        return doubted(calibration.prototypes.examples, constants)
+        return power_of_few_examples(calibration.prototypes.examples, constants)
     if representation is None:
         return torch.ones_like(calibration.precision)
     squares = representation.effective_columns.flatten().square()

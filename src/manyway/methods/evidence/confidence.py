@@ -185,7 +185,7 @@ def distance_ratio(lengths: Tensor, calibration: Calibration) -> Tensor:
     Queries of another camera, font or year lie farther: their classes are as much wider, so that ℓ
     is to be divided by this. It is the square of the mean distance less two standard errors: single
     outliers hardly change it, and it is 1 where that may be chance. The prototype is the nearest
-    one, so that it errs below. ``lengths`` as in ``Groups``.
+    one, so that it errs below. ``lengths`` as in ``group.Groups``.
     """
     number, total, total_square = lengths.unbind(-1)
     number_or_more = number.clamp_min(_FEWEST)

@@ -34,11 +34,12 @@ occur; the excess is that over the prototype of this class). An unknown query al
 classes more often: its nearest class exceeds the second by a small margin μ in log-likelihood. The
 log-odds of a query are
 
-    λ = a (Λ_alone + Λ_around + min(1, D/σ(1, n)) ln((exp(−μ) + ½ε)/ε) + ½ Λ_class).
+    λ = w (Λ_alone + Λ_around + min(1, D/σ(1, n)) ln((exp(−μ) + ½ε)/ε) + ½ Λ_class).
 
-The wider a group is, the less of it is about the query. With exp(−μ) = ½ε the margin says nothing: a
-member of a class may have any margin, and ½ε says how often. Where classes hardly differ, margins
-are small for members too.
+The terms share errors, so that their sum counts w = ``unknown_weight`` times. The assigned class is
+the widest group, and says least about the query. With exp(−μ) = ½ε the margin says nothing: a member
+of a class may have any margin, and ½ε says how often. Where classes hardly differ, margins are small
+for members too.
 
 The proportion p of unknown queries in the batch is not known. It is integrated out, with a prior
 that is 0 with the probability 1 − χ, and has the density 2(1 − p) otherwise. χ is ``some_unknown``,
@@ -52,18 +53,19 @@ queries cannot decide it, because odds are limited. Here ε is divided by the ro
 members of a class seldom look unknown together, and multiplied by ζ₊/ζ for queries that are
 farther off than unknown ones are (ζ₊ is D and a deviation).
 
-The value of p follows from b Σ_q ln(1 − p + p exp λ_q): the queries of a batch share errors of
-prototypes and metric, and b is the part of them that is independent (``independent_part``). So a
-batch without unknown queries stays without. A query is answered as unknown where that is more
+The value of p follows from Σ_q ln(1 − p + p exp λ_q), times the part of the queries that counts as
+independent (``independent_part``): the queries of a batch share errors of prototypes and metric. So
+a batch without unknown queries stays without. A query is answered as unknown where that is more
 probable than any class, in a batch that probably has some.
 
-Where cells are missing, all of this is about the columns that are there (``judged``): S/m and S/n
-become f S/m and F S/n, D becomes F D, and σ has f and F in the same places. As much of σ² as normal
-features have by chance, S²·2/d, is divided by f. The margin is μ/f, and counts √f times. Tests of
-groups count F/f times, and of the others that lie together with a query the part F/f judges with it.
-
 With one example per class no sample can be left out. S is then taken from the distances between the
-K prototypes, so that f = K, and the margin counts a ln(exp(−μ) + ½ε), which is cautious.
+K prototypes, so that f = K, and the margin counts w ln(exp(−μ) + ½ε), which is cautious.
+
+Where cells are missing, all of this is about the columns that are there: with the parts f₁ and f₂ of
+a group (``judged``), S/m and S/n become f₁ S/m and f₂ S/n, D becomes f₂ D, and σ has f₁ and f₂ in
+the same places. As much of σ² as normal features have by chance, S²·2/d, is divided by f₁. The
+margin is μ/f₁, and counts √f₁ times. Tests of groups count f₂/f₁ times, and of the others that lie
+together with a query the part f₂/f₁ judges with it.
 """
 
 from __future__ import annotations
@@ -206,15 +208,15 @@ def unknown_posterior(
     between = _between_neighbours(calibration)
     if one_shot:
         calibration = _with_guessed_scatter(calibration, between, schedule)
-    around = Neighbourhoods.of(rows, calibration, schedule)
+    neighbourhoods = Neighbourhoods.of(rows, calibration, schedule)
     scales = Scales.of(calibration, between, schedule)
-    means = around.mean(rows.placed)
-    given = rows.given(around.mean(rows.missing))
+    means = neighbourhoods.mean(rows.placed)
+    given = rows.given(neighbourhoods.mean(rows.missing))
     tests = _Tests(
         rows=rows,
         assigned=assigned,
         calibration=calibration,
-        around=around,
+        neighbourhoods=neighbourhoods,
         means=means,
         given=given,
         scales=scales,
@@ -222,21 +224,23 @@ def unknown_posterior(
     )
     if not one_shot:
         of_margin = scales.separation(rows.single) * (of_margin - log(schedule.improbable))
-    evidence = tests.alone + tests.neighbours + of_margin + 0.5 * tests.of_class
-    together = around.sizes - (1 - given.common) * (around.sizes - 1)
+    evidence = tests.alone + tests.around + of_margin + 0.5 * tests.of_class
+    # 1 + (m − 1) f₂/f₁, written so that it is m of whole rows without rounding.
+    sizes = neighbourhoods.sizes
+    together = sizes - (1 - given.common) * (sizes - 1)
     integrated = _integrate(
         schedule.unknown_weight * evidence,
         tests.odd_members * together.rsqrt(),
-        around.share,
+        neighbourhoods.share,
         together,
         schedule.shared_error + (1 / (calibration.prototypes.counts + 1)).mean(-1),
         prior=schedule.improbable if one_shot else schedule.some_unknown,
     )
     return UnknownPosterior(
         means=means,
-        bias=calibration.within.scatter.unsqueeze(-1) * given.of_each / around.sizes,
+        bias=calibration.within.scatter.unsqueeze(-1) * given.of_each / sizes,
         precision=calibration.precision,
-        similarity=around.similarity,
+        similarity=neighbourhoods.similarity,
         probabilities=integrated.probabilities,
         some_unknown=integrated.some_unknown,
         stride=stride,
@@ -291,7 +295,7 @@ class NearGroup(NamedTuple):
     squares: Tensor  # [t, g] the squared distance of the mean of the group
     sizes: Tensor  # [t, g] m, the number of queries
     counts: Tensor  # [t, g] n, the number of samples of the prototype
-    given: Given  # f and F, how much of it is there
+    given: Given  # f₁ and f₂, how much of it is there
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -335,7 +339,7 @@ class Scales:
         return group.squares - self.scatter * (each * (1 / group.sizes) + mean * (1 / group.counts))
 
     def separation(self, given: Given) -> Tensor:
-        """[t, q] D/σ(1, n) of single queries, at most 1, times √f."""
+        """[t, q] D/σ(1, n) of single queries, at most 1, times √f₁."""
         return given.of_each.sqrt() * (self.apart / self._wider(given)).clamp_max(1)
 
     def farthest(self, counts: Tensor) -> Tensor:
@@ -389,8 +393,8 @@ class _Tests:
     rows: Judged
     assigned: Tensor  # [t, q, k]
     calibration: Calibration
-    around: Neighbourhoods
-    means: Tensor  # [t, q, d] of the neighbourhoods
+    neighbourhoods: Neighbourhoods
+    means: Tensor  # [t, q, d] of these
     given: Given  # [t, q] how much of these is there
     scales: Scales
     distances: Tensor  # [t, q, k] squared distances to the prototypes, less e_k
@@ -414,28 +418,30 @@ class _Tests:
         return self.scales.schedule.improbable * farther
 
     @property
-    def neighbours(self) -> Tensor:
+    def around(self) -> Tensor:
         """[t, q] Λ of the neighbourhood of each query, less what clumps of classes explain."""
         scales = self.scales
-        sizes = self.around.sizes
-        from_means = self._of_means
-        group = self._nearest(from_means, sizes, self.given)
-        nearest = from_means.argmin(-1, keepdim=True)
-        of_members = self.around.mean(self.distances).gather(-1, nearest).squeeze(-1)
+        sizes = self.neighbourhoods.sizes
+        distances = self._distances_of_means
+        group = self._nearest(distances, sizes, self.given)
+        nearest = distances.argmin(-1, keepdim=True)
+        of_members = self.neighbourhoods.mean(self.distances).gather(-1, nearest).squeeze(-1)
         of_members = self.given.common * (of_members - scales.scatter * self.given.of_each)
-        room = scales.scatter * self.given.of_mean * (1 - 1 / sizes)
-        clumped = self.around.clumped(scales.excess(group) - of_members, room, self.calibration)
+        all_clumps = scales.scatter * self.given.of_mean * (1 - 1 / sizes)  # if κ were 1
+        above_members = scales.excess(group) - of_members
+        clumped = self.neighbourhoods.clumped(above_members, all_clumps, self.calibration)
         clumped = torch.maximum(self.calibration.clumped, clumped).unsqueeze(-1)
-        nearer = group._replace(squares=group.squares - clumped * room)
+        nearer = group._replace(squares=group.squares - clumped * all_clumps)
         return self.given.common * scales.log_ratio(nearer)
 
     @property
-    def _of_means(self) -> Tensor:
+    def _distances_of_means(self) -> Tensor:
         """[t, q, k] squared distances of the means of neighbourhoods, less e_k."""
         calibration = self.calibration
         errors = calibration.prototypes.errors.unsqueeze(1)
-        filled = self.given.filled_alike.unsqueeze(-1) * self.around.mean(self.rows.inside)
-        added = filled - (1 - self.given.of_mean).unsqueeze(-1) * errors
+        of_members = self.neighbourhoods.mean(self.rows.of_filled)
+        of_mean = self.given.filled_alike.unsqueeze(-1) * of_members
+        added = of_mean - (1 - self.given.of_mean).unsqueeze(-1) * errors
         return calibration.prototypes.squared_distances(self.means) - added
 
     @property
@@ -469,15 +475,16 @@ class _Tests:
         class as if it were no farther: one outlier must not decide about the others.
         """
         prototypes = self.calibration.prototypes
-        share = self.around.share
+        share = self.neighbourhoods.share
         positive = self.assigned.clamp_min(torch.finfo(self.assigned.dtype).eps)
         sizes = effective_size(positive.mT, share).clamp_min(1)
         assigned = share.unsqueeze(-1) * self.assigned
         positive = share.unsqueeze(-1) * positive
-        farthest = self.scales.farthest(prototypes.counts).unsqueeze(1)
-        farthest = self.calibration.within.scatter.view(-1, 1, 1) + farthest
-        farthest = self.rows.single.of_each.unsqueeze(-1) * farthest
-        pulls = assigned * (farthest / self.distances.clamp_min(_NO_DISTANCE)).clamp_max(1).sqrt()
+        excess = self.scales.farthest(prototypes.counts).unsqueeze(1)
+        of_unknown = self.calibration.within.scatter.view(-1, 1, 1) + excess
+        of_unknown = self.rows.single.of_each.unsqueeze(-1) * of_unknown
+        nearer = (of_unknown / self.distances.clamp_min(_NO_DISTANCE)).clamp_max(1).sqrt()
+        pulls = assigned * nearer
         sums = pulls.mT @ self.rows.placed - pulls.sum(1).unsqueeze(-1) * prototypes.offsets
         total = positive.sum(1).unsqueeze(-1)
         means = sums / total

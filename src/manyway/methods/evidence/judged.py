@@ -1,17 +1,19 @@
 """Judged queries: where they are, and how much of them is there, where cells are missing.
 
-Let P be the projection on what is orthogonal to the missing columns of a query, and f the part of
-its columns that is there (``missing``). To be judged, it lies where its class k puts its gaps,
+P is the projection on what is orthogonal to the missing columns of a query, and f the part of its
+columns that is there (``missing``). To be judged, a query lies where its class k puts its gaps,
 
     z' = P z + (1 − P) w_k,
 
 so that the distance from this class is that of what is there, and gaps draw no mean of members away
-from it. Members of the class are S f away on average, where whole ones are S away, and unknown
-queries f D instead of D. Of column j the part ρ_j of a group is missing. The mean of its m members
-has S f/m for S/m, f = mean (1 − ρ_j). What they have in common, the error of the prototype and the
-excess of unknown queries, is F = mean (1 − ρ_j)² of what it is for whole rows. Where gaps are the
-same in all members F = f; where they are random F is near f², and the group says only F/f of what
-it would say about each of them.
+from it. Members of the class are f S away on average, where whole ones are S away, and unknown
+queries have the excess f D instead of D.
+
+A group has each column in a part of its members. Let f₁ be the mean of these parts, and f₂ the mean
+of their squares. The mean of m members then is f₁ S/m from its class, for S/m. What the members have
+in common, the error of the prototype and the excess of unknown queries, is f₂ times what it is for
+whole rows. Where all have the same gaps f₂ = f₁; where gaps are random f₂ is near f₁², and the group
+says only f₂/f₁ of what it would say about each of them. A query alone has f₁ = f₂ = f.
 """
 
 from __future__ import annotations
@@ -29,24 +31,27 @@ from manyway.methods.calibration.calibration import Calibration
 class Given(NamedTuple):
     """How much of groups of queries is there; 1 for whole rows."""
 
-    of_each: Tensor  # [t, g] f, of the members on average
-    of_mean: Tensor  # [t, g] F, of what they have in common
+    of_each: Tensor  # [t, g] f₁, of the members on average
+    of_mean: Tensor  # [t, g] f₂, of what they have in common
 
     @property
     def common(self) -> Tensor:
-        """[t, g] F/f, how much of a member is about the group."""
+        """[t, g] f₂/f₁, how much of a member is about the group."""
         return (self.of_mean / _positive(self.of_each)).clamp(0, 1)
 
     @property
     def filled_alike(self) -> Tensor:
-        """[t, g] mean ρ² / mean ρ: of what filled cells add to the distance of each member, the part
-        that they add to the distance of the mean, if one class fills them all."""
+        """[t, g] mean ρ_j² / mean ρ_j, where the part ρ_j of the members lacks column j.
+
+        Filled cells add to the distance of each member from a prototype. If one class fills them
+        all, this part of it is added to the distance of the mean.
+        """
         lacking = 1 - self.of_each
         return (self.of_mean - self.of_each + lacking) / _positive(lacking)
 
     @property
     def times_fewer(self) -> Tensor:
-        """[t, g] 1/f, how many times as many columns whole rows have."""
+        """[t, g] 1/f₁, how many times as many columns whole rows have."""
         return 1 / _positive(self.of_each)
 
 
@@ -58,14 +63,14 @@ class Judged:
     missing: Tensor  # [t, q, c] 1 for missing cells; whole rows may have one column of 0
     n_columns: Tensor  # [t, 1] how many columns count
     # [t, q, k] what filled cells add to squared distances from prototypes; whole rows may have one 0
-    inside: Tensor
+    of_filled: Tensor
 
     @staticmethod
     def whole(placed: Tensor) -> Judged:
         """Rows [t, q, d] without gaps."""
         none = torch.zeros_like(placed[..., :1])
         one = torch.ones_like(none[:, 0])
-        return Judged(placed=placed, missing=none, n_columns=one, inside=none)
+        return Judged(placed=placed, missing=none, n_columns=one, of_filled=none)
 
     @cached_property
     def single(self) -> Given:
@@ -86,7 +91,7 @@ class Judged:
     def squared_distances(self, calibration: Calibration) -> Tensor:
         """[t, q, k] ‖P (z_q − w_k)‖² − f e_k."""
         errors = calibration.prototypes.errors.unsqueeze(1)
-        added = self.inside - self.lacking.unsqueeze(-1) * errors
+        added = self.of_filled - self.lacking.unsqueeze(-1) * errors
         return calibration.prototypes.squared_distances(self.placed) - added
 
     def log_likelihood(self, calibration: Calibration) -> Tensor:

@@ -3,8 +3,8 @@
 A missing cell is NaN. Placed rows of a class are normal around its prototype w, with the same
 variance in every direction. So the likelihood of what is there follows from that of whole rows: of
 all values that the missing cells could have, those that are best for a class are also their mean in
-it. Let F be the rows of the metric that belong to the missing columns, and P the projection on what
-is orthogonal to them. Then
+it. Let P be the projection on what is orthogonal to the rows of the metric that belong to the
+missing columns. Then
 
     ℓ_qk = −½ τ (‖P (z_q − w_k)‖² − f_q e_k),        f_q the part of the columns that are there.
 
@@ -31,6 +31,7 @@ References: Little and Rubin, "Statistical Analysis with Missing Data", 2002 (ch
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, fields
 from functools import partial
 from typing import NamedTuple
@@ -137,24 +138,28 @@ class PlacingWithGaps:
         varies = self._varies(rows)
         gaps = rows.isnan() & varies
         placed = placed.clone()
-        inside = placed.new_zeros(*classes.shape, self.calibration.prototypes.offsets.shape[1])
-        metric = self.calibration.coordinates.placing().metric
-        for task, lacking in enumerate(gaps.any(-1)):
-            of_task = _OneTask.of(self.calibration, metric, task)
-            for lines in lacking.nonzero().squeeze(1).split(self._at_once):
-                found = of_task.inside(placed[task, lines], gaps[task, lines])
-                own = found.of_classes.take_along_dim(classes[task, lines].view(-1, 1, 1), 2)
-                placed[task, lines] += (found.cells(own) @ of_task.metric).to(placed)
-                inside[task, lines] = (own - found.of_classes).square().sum(1).to(placed)
+        of_filled = placed.new_zeros(*classes.shape, self.calibration.prototypes.offsets.shape[1])
+        for of_task, some in self._with_gaps(gaps):
+            found = of_task.inside(placed[some], gaps[some])
+            own = found.of_classes.take_along_dim(classes[some].view(-1, 1, 1), 2)
+            placed[some] += (found.cells(own) @ of_task.metric).to(placed)
+            of_filled[some] = (own - found.of_classes).square().sum(1).to(placed)
         n_columns = varies.sum(-1).clamp_min(1).to(placed)
         missing = gaps.to(placed)
-        return Judged(placed=placed, missing=missing, n_columns=n_columns, inside=inside)
+        return Judged(placed=placed, missing=missing, n_columns=n_columns, of_filled=of_filled)
 
-    @property
-    def _at_once(self) -> int:
-        """The number of rows whose gaps are filled together."""
+    def _with_gaps(self, gaps: Tensor) -> Iterator[tuple[_OneTask, tuple[int, Tensor]]]:
+        """The rows that have gaps [t, b, d], as many at a time as memory has room for.
+
+        They are given by their task, and as an index of it and of rows [n] of it.
+        """
         n_classes, n_columns = self.calibration.prototypes.offsets.shape[1:]
-        return max(1, _NUMBERS_AT_ONCE // (n_columns * (n_columns + 2 * n_classes)))
+        at_once = max(1, _NUMBERS_AT_ONCE // (n_columns * (n_columns + 2 * n_classes)))
+        metric = self.calibration.coordinates.placing().metric
+        for task, has_gaps in enumerate(gaps.any(-1)):
+            of_task = _OneTask.of(self.calibration, metric, task)
+            for rows in has_gaps.nonzero().squeeze(1).split(at_once):
+                yield of_task, (task, rows)
 
     def filled(self, rows: Tensor) -> PlacedRows:
         """The placed rows, [t, b, …]; those without gaps as they are."""
@@ -166,15 +171,11 @@ class PlacingWithGaps:
         given = 1 - gaps.sum(-1, keepdim=True).to(placed) / n_varying
         correction = placed.new_zeros(*placed.shape[:2], n_classes)
         cells = torch.zeros_like(placed)
-        metric = self.calibration.coordinates.placing().metric
-        for task, lacking in enumerate(gaps.any(-1)):
-            of_task = _OneTask.of(self.calibration, metric, task)
-            for lines in lacking.nonzero().squeeze(1).split(self._at_once):
-                part = given[task, lines].double()
-                whole = of_task.filled(placed[task, lines], gaps[task, lines], part)
-                placed[task, lines] = whole.placed.to(placed)
-                correction[task, lines] = whole.correction.to(placed)
-                cells[task, lines] = whole.cells.to(placed)
+        for of_task, some in self._with_gaps(gaps):
+            whole = of_task.filled(placed[some], gaps[some], given[some].double())
+            placed[some] = whole.placed.to(placed)
+            correction[some] = whole.correction.to(placed)
+            cells[some] = whole.cells.to(placed)
         return PlacedRows(placed=placed, correction=correction, cells=cells, given=given)
 
 
@@ -273,13 +274,13 @@ class _OneTask:
         products with these rows to coordinates in an orthonormal basis of them.
         """
         rows = placed.double()
-        lacking = gaps.unsqueeze(-1).to(rows)
+        in_gaps = gaps.unsqueeze(-1).to(rows)
         factor = self._factor(gaps)
         return _Inside(
             gaps=gaps,
             factor=factor,
-            of_row=_solved(factor, (rows @ self.metric.mT).unsqueeze(-1) * lacking),
-            of_classes=_solved(factor, self.metric @ self.prototypes.mT * lacking),
+            of_row=_solved(factor, (rows @ self.metric.mT).unsqueeze(-1) * in_gaps),
+            of_classes=_solved(factor, self.metric @ self.prototypes.mT * in_gaps),
         )
 
     def _factor(self, gaps: Tensor) -> Tensor:

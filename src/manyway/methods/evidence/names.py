@@ -3,19 +3,21 @@
 Vectors of names and items lie apart, even if one encoder made both. So each kind is centred on its
 own: names on their mean over the classes that have examples, items on the mean of the examples.
 
+The vector of the name of class k is ŵ_k, and the mean of these is w̃.
+
 **With examples.** A name counts as a number of examples of its class: the mean of n examples has
 the squared error S/n, a name the error E, so it would be worth S/E of them. It counts half of that
 (``_worth``), which is learned from the classes that have both. Names are shortened as much as they
 point past the examples on average. A prototype is then
 
-    w_k = (n_k x̄_k + worth · v_k) / (n_k + worth).
+    w_k = (n_k x̄_k + worth · ŵ_k) / (n_k + worth).
 
 **Without any example** there are two guesses: items lie where names do, or their mean is that of
 the queries. The guess that explains the queries better says which classes occur, in proportions π.
 Then items are centred on the mean of the queries, less what is particular to these classes
 (``_middle``):
 
-    middle = mean_q z_q − (Σ_k π_k v_k − v̄) / K̂,        K̂ = exp(−Σ_k π_k ln π_k).
+    middle = mean_q z_q − (Σ_k π_k ŵ_k − w̃) / K̂,        K̂ = exp(−Σ_k π_k ln π_k).
 
 ``scaling`` scales items, and calls what is here where classes have names.
 """
@@ -173,7 +175,7 @@ def learn_names(items: Tasks, vectors: Tensor) -> Names:
 
     Names are multiplied by
 
-        Σ_k n_k x̄_k·v_k / Σ_k n_k ‖v_k‖²,        kept between 0 and 1,
+        Σ_k n_k x̄_k·ŵ_k / Σ_k n_k ‖ŵ_k‖²,        kept between 0 and 1,
 
     the factor that brings them nearest to the class means; 1 where one class alone has examples, by
     which it cannot be known.
@@ -229,9 +231,9 @@ def _worth(
 
     With S the pooled scatter Σ ‖x − x̄_k‖² / (n − K') over the K' classes that have examples,
 
-        E = mean_k (‖x̄_k − v_k‖² − S/n_k),
+        E = mean_k (‖x̄_k − ŵ_k‖² − S/n_k),
 
-    because ‖x̄_k − v_k‖² contains the error of x̄_k, too. E is no smaller than the error of the
+    because ‖x̄_k − ŵ_k‖² contains the error of x̄_k, too. E is no smaller than the error of the
     mean of all n examples, S/n. The result is 1 where no class has two examples, so that S is not
     known.
     """

@@ -46,27 +46,28 @@ class Neighbourhoods:
         placed = rows.placed
         hidden = rows.lacking * calibration.within.scatter.unsqueeze(-1)
         distances = distances_between(placed) + (hidden.unsqueeze(1) + hidden.unsqueeze(2))
-        # A query is a copy of itself. The limit is not the ``sure`` one of the search: how far two
-        # samples of an unknown class lie apart is a guess.
+        # A query is a copy of itself. The limit is not ``copy_distance(sure=True)``, as in the search:
+        # how far two samples of an unknown class lie apart is a guess.
         copies = distances <= copy_distance(
             pair_distance, calibration.coordinates.n_varying, schedule
         )
         copies.diagonal(dim1=1, dim2=2).fill_(True)
         share = 1 / copies.sum(-1).to(placed)
         distances = torch.where(copies, 2 * scatter, distances)  # of two samples of a class
-        similarity = _cosines(distances.mul_(-0.5 * precision).softmax(-1))
-        by_pairs = Neighbourhoods(similarity=similarity, share=share)
+        by_pairs = Neighbourhoods(similarity=_similarity(distances, precision), share=share)
+        similarity = by_pairs.similarity
         masses = (similarity @ share.unsqueeze(-1)).mT
         distances = squared_distances(placed, by_pairs.mean(placed))
         others = (masses - similarity).clamp_min(_ALONE)  # of neighbourhood j, without query q
+        # Means are S (Σ s² − s_q²)/(Σ s − s_q)² too far, for their queries have noise; less of it
+        # where cells are missing.
         squares = similarity.square()
         given = rows.single.of_each.unsqueeze(-1)
         bias = ((squares @ (share.unsqueeze(-1) * given)).mT - squares * given.mT) / others.square()
         distances = distances * (masses / others).square() - scatter * bias + hidden.unsqueeze(-1)
         alone = copies & (masses - similarity < _ALONE)
         distances = torch.where(alone, 2 * scatter, distances)
-        similarity = _cosines(distances.mul_(-0.5 * precision).softmax(-1))
-        return Neighbourhoods(similarity=similarity, share=share)
+        return Neighbourhoods(similarity=_similarity(distances, precision), share=share)
 
     def mean(self, rows: Tensor) -> Tensor:
         """[t, q, …] the mean of rows [t, q, …] over the neighbourhood of each query."""
@@ -78,17 +79,20 @@ class Neighbourhoods:
         """[t, q] the effective number of queries in each neighbourhood."""
         return effective_size(self.similarity, self.share)
 
-    def clumped(self, excess: Tensor, room: Tensor, calibration: Calibration) -> Tensor:
-        """[t] κ of ``judge``, from the excess [t, q] of neighbourhoods and S (1 − 1/m).
+    def clumped(self, excess: Tensor, all_clumps: Tensor, calibration: Calibration) -> Tensor:
+        """[t] κ of ``judge``, from the excess ζ [t, q] of neighbourhoods.
 
-        It is Σ ζ / Σ S (1 − 1/m), as if there were one more large neighbourhood without any excess.
+        ``all_clumps`` [t, q] is the excess with κ = 1: S (1 − 1/m) for whole rows. κ is the sum of
+        the first over that of the second, as if there were one more large neighbourhood without
+        any excess.
         """
-        total = (self.share * room).sum(-1) + calibration.within.scatter
+        total = (self.share * all_clumps).sum(-1) + calibration.within.scatter
         return ((self.share * excess).sum(-1) / total).clamp(0, 1)
 
 
-def _cosines(assignments: Tensor) -> Tensor:
-    """[t, q, q] the cosines of the rows [t, q, n] with each other."""
+def _similarity(distances: Tensor, precision: Tensor) -> Tensor:
+    """[t, q, q] the cosines of assignments, by squared distances [t, q, n] and τ [t, 1, 1]."""
+    assignments = distances.mul_(-0.5 * precision).softmax(-1)
     rows = assignments / assignments.square().sum(-1, keepdim=True).sqrt()
     return (rows @ rows.mT).clamp_(0, 1)
 

@@ -104,7 +104,7 @@ class Schedule(ScoreConstants, Counting, Constants):
     near_copy: float = 0.05
 
     # --- Unknown queries: see `judge`; values chosen on the validation halves of four sets ---
-    # a of the log-odds: a logistic regression of the truth has a from 0.2 to 0.9, and from 0.1 to 1
+    # w of the log-odds: a logistic regression of the truth has w from 0.2 to 0.9, and from 0.1 to 1
     # for the assigned class, which counts half as much. The terms share errors, so that their sum
     # counts less.
     unknown_weight: float = 0.6

@@ -33,12 +33,12 @@ one stage or to the queries:
   `names` has classes that are known by a vector, `complete` and `missing` have cells without a
   number, `copies` near-copies, and `likelihood` has ℓ itself;
 - adapt: `shift` finds what the queries all differ in;
-- judge: `judged` has the queries and what of them is there, `neighbourhood` those around a query,
-  and `unknown_groups` groups the unknown ones;
+- judge: `judged` has the queries and what of them is there, and `neighbourhood` those around each;
 - search: `prior` has the bound, `loop` the updates, and `kernel` the same for GPUs;
 - confidence: `rehearse` labels examples that are held out, and `separation` says whether single
   examples tell classes apart;
-- count: `review` says which query a person should label next;
+- count: `unknown_groups` groups the unknown queries, and `review` says which query a person should
+  label next;
 - queries are held in memory, for many tasks at once (`queries`, and `dense` while they are
   searched), or read in blocks, for one (`blocks`);
 - `streams` carries what earlier batches taught, and `schedule` has every parameter and constant.
