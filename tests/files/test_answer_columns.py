@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from manyway.files.answer_columns import new_names, newest_answer
+from manyway.files.answer_columns import new_names, newest_answer, written_beside
 
 HEADER = ["label", "probability", "note"]
 
@@ -38,3 +38,11 @@ def test_tables_of_others_have_no_answers(names):
 def test_other_columns_of_the_newest_answers_have_the_same_name_in_front():
     reviewed = new_names(["label", "probability", "reviewed", "note"], ["id", "label"])
     assert newest_answer(["id", "label", *reviewed], "reviewed") == "new_reviewed"
+
+
+def test_what_was_written_beside_a_label_ends_where_other_columns_begin():
+    names = ["id", "group", "label", "probability", "reviewed", "label_2", "unknown", "note", "width", "level"]
+    assert written_beside(names) == {"probability", "reviewed", "label_2", "unknown", "note"}
+    new = [f"new_{name}" for name in HEADER]
+    assert written_beside(["id", "label", "level", *new]) == {"new_probability", "new_note"}
+    assert written_beside(["id", "label", "level", "note"]) == set()

@@ -363,3 +363,19 @@ def test_a_column_of_kinds_is_no_feature_where_some_are_called_by_a_number(tmp_p
         read_items(tmp_path / "a.csv")
     (tmp_path / "a.csv").write_text("width,drive,label\n1.5,4,a\n2.5,f,b\n3.5,f,a\n")
     assert read_items(tmp_path / "a.csv").columns == ("width",)
+
+
+def test_answers_of_an_earlier_run_are_no_features_unless_they_are_named(tmp_path):
+    (tmp_path / "a.csv").write_text(
+        "id,width,label,probability,label_2,probability_2,unknown,note\n"
+        "p1,2.5,ant,0.9,bee,0.1,0.2,\np2,3.5,bee,0.6,ant,0.4,0.1,\n"
+    )
+    assert read_items(tmp_path / "a.csv").columns == ("width",)
+    kept = read_items(tmp_path / "a.csv", options=Options(feature_columns=("unknown",)))
+    assert kept.columns == ("width", "unknown")
+
+
+def test_answers_of_an_earlier_run_are_no_texts():
+    names = ["label", "probability", "label_2", "note", "said"]
+    cells = [["a"], ["0.5"], ["a long name of a class"], ["it has no number"], ["two words"]]
+    assert find_text(Table("a.csv", names, cells), Options(), {0}).at == 4

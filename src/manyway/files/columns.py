@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from manyway.errors import InputError, nearest
+from manyway.files.answer_columns import written_beside
 from manyway.files.contents import Contents
 from manyway.files.formats.registry import is_table
 from manyway.files.opening import read_table
@@ -368,7 +369,8 @@ def find_text(table: Table, options: Options, taken: Collection[int | None]) -> 
         at = None if name is None else find_column(names, name)
         if at is not None:
             return Found(at)
-    free = [at for at in range(len(names)) if at not in taken]
+    written = written_beside(names)
+    free = [at for at, name in enumerate(names) if at not in taken and name not in written]
     usual = [at for name in TEXT_NAMES for at in free if names[at].strip().casefold() == name]
     if usual:
         return Found(usual[0])
@@ -808,7 +810,8 @@ def _assign(path: Path, table: Table, options: Options) -> _Assigned:
         return _Assigned(_like(path, names, {label, item.at}, options.like), label, item)
     free = [at for at in range(len(names)) if at not in taken and at != item.at]
     forced = [at for at in free if names[at] in options.feature_columns]
-    features = [at for at in free if at in forced or _may_be_feature(table, at)]
+    written = written_beside(names)
+    features = [at for at in free if at in forced or (names[at] not in written and _may_be_feature(table, at))]
     odd = next((names[at] for at in features if is_label(names[at]) and at not in forced), None)
     if odd is not None:
         why = "looks like a label; leave it out with `ignore_columns`, or keep it with `feature_columns`"
