@@ -71,7 +71,6 @@ TOGETHER: dict[str, tuple[str, ...]] = {
         "files.formats.base",
         "files.formats.birdnet",
         "files.formats.csv",
-        "files.formats.excel",
         "files.formats.jsonl",
         "files.formats.megadetector",
         "files.formats.npy",

@@ -142,7 +142,8 @@ def _is_table(page: Any) -> bool:
     cells = list(itertools.chain(*rows))
     named = any(str(cell).strip().casefold() in ("item", *LABEL_NAMES, *TEXT_NAMES) for cell in cells)
     numbers = sum(isinstance(cell, int | float) for cell in cells)
-    return max(map(len, rows), default=0) > 2 or named or 0 < len(cells) <= 2 * numbers + 2
+    is_column = numbers > 0 and sum(map(bool, rows)) > 1 and len(cells) <= 2 * numbers + 2
+    return max(map(len, rows), default=0) > 2 or named or is_column
 
 
 def _as_shown(cell: Any) -> Any:
