@@ -379,3 +379,11 @@ def test_answers_of_an_earlier_run_are_no_texts():
     names = ["label", "probability", "label_2", "note", "said"]
     cells = [["a"], ["0.5"], ["a long name of a class"], ["it has no number"], ["two words"]]
     assert find_text(Table("a.csv", names, cells), Options(), {0}).at == 4
+
+
+@pytest.mark.parametrize(("last", "said"), [("Total", 1), ("Gesamtsumme", 1), ("totally", 0), ("p3", 0)])
+def test_a_last_row_that_may_sum_up_the_others_is_named(tmp_path, last, said):
+    (tmp_path / "a.csv").write_text(f"item,width\np1,2.5\nTotal,3\n{last},6\n")
+    notes = [note for note in read_items(tmp_path / "a.csv").notes if "last row" in note]
+    assert len(notes) == said
+    assert all(f"'{last}'; remove it if it sums up the others" in note for note in notes)

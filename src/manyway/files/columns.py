@@ -57,6 +57,7 @@ _SURE = 12  # n whole numbers of a range r all differ by chance with a probabili
 _CODES = [sign * (10.0**digits - 1) for digits in (2, 3, 4, 5) for sign in (-1, 1)]  # -999 for a missing value
 _MANY = 20  # rows, from which on a single column that rises throughout numbers them in any table
 _ENOUGH_ROWS = 3  # without gaps: they say what columns hold
+_SUMS = re.compile(r"(grand[ _]?)?totals?|sums?|summe|gesamt(summe)?|means?|average|mittelwert|moyenne|somme|suma")
 _WHOLE = re.compile(r"\s*[-+]?\d*\s*")
 _PART = re.compile(r"\s*(-|0?[.,]|\d+(\.\d+)?e-)", re.IGNORECASE)
 _WORDS = 2  # texts have at least this many words on average
@@ -93,14 +94,20 @@ def remarks_on_classes(path: Path, names: Iterable[str]) -> tuple[str, ...]:
 
 
 def remarks_on_items(path: Path, names: Sequence[str] | None) -> tuple[str, ...]:
-    """A remark on names that several items have.
+    """Remarks on names that several items have, and on a last row that may sum up the others.
 
     >>> remarks_on_items(Path("a.csv"), ["1.jpg", "2.jpg", "1.jpg"])
     ("2 items of a.csv share their name with another, such as '1.jpg'",)
+    >>> remarks_on_items(Path("a.csv"), ["p1", "p2", "Total"])
+    ("the last row of a.csv is called 'Total'; remove it if it sums up the others",)
     """
     counts = {name: count for name, count in Counter(names or ()).items() if count > 1}
     said = f"{sum(counts.values())} items of {path.name} share their name with another, such as "
-    return tuple(said + quoted(first) for first in [*counts][:1])
+    remarks = [said + quoted(first) for first in [*counts][:1]]
+    last = str(names[-1]) if names else ""
+    if _SUMS.fullmatch(last.strip().casefold()):
+        remarks.append(f"the last row of {path.name} is called {quoted(last)}; remove it if it sums up the others")
+    return tuple(remarks)
 
 
 def quoted(name: str) -> str:
