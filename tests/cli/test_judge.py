@@ -178,3 +178,22 @@ def test_as_many_corrected_as_made_worse_ask_for_more(judge):
     code, out, _ = judge("before.json", "mixed.json", "--labels", "verified.csv")
     assert (code, "1 corrected, 1 made worse" in out) == (0, True)
     assert "these items do not show which is better; verify more." in out
+
+
+def test_the_column_of_the_verified_labels_is_no_answer_where_it_was_carried_along(judge):
+    rows = [f"{n}.jpg,{'ab'[n % 2]},{(n % 3) / 2},{1 - (n % 3) / 2}" for n in range(12)]
+    Path("scores.csv").write_text("item,truth,a,b\n" + "\n".join(rows) + "\n")
+    answers = [f"{n}.jpg,{'ab'[(n + (n % 4 == 0)) % 2]},0.9,,{'ab'[n % 2]}" for n in range(12)]
+    Path("answers.csv").write_text("item,label,probability,note,truth\n" + "\n".join(answers) + "\n")
+    words = ("--labels", "scores.csv", "--label-column", "truth")
+    code, out, err = judge("scores.csv", "answers.csv", *words)
+    assert code == 0, err
+    found = next(line.split() for line in out.splitlines() if line.startswith(" class"))
+    assert found[1:4] == ["12", "50.0", "75.0"]
+
+
+def test_a_table_without_names_of_items_is_told_of_the_option(judge):
+    Path("verified.csv").write_text("Ticket,label\n1.jpg,fox\n")
+    code, _, err = judge("before.json", "after.csv", "--labels", "verified.csv")
+    assert code == 2
+    assert "it needs one named 'item', or name yours with --item-column." in " ".join(err.split())

@@ -6,6 +6,7 @@ It is judged on items that a person has verified.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import NamedTuple
@@ -14,6 +15,7 @@ from manyway import evaluation, files, labelling
 from manyway.cli.console import console, note, say
 from manyway.cli.options import command
 from manyway.errors import InputError, counted
+from manyway.files.answer_columns import newest_answer
 
 
 @command
@@ -50,8 +52,8 @@ def judge(
     """
     options = files.Options(label_column, item_column)
     truth = files.read_item_labels(labels, options)
-    old = _Judged(before, files.read_answers(before, options))
-    new = _Judged(after, files.read_answers(after, options))
+    old = _Judged.read(before, labels, options)
+    new = _Judged.read(after, labels, options)
     levels: labelling.Levels = {**new.answers.levels, **old.answers.levels}
     if taxonomy is not None:
         levels = labelling.read_taxonomy(taxonomy)
@@ -81,6 +83,22 @@ class _Judged(NamedTuple):
 
     path: Path
     answers: files.ItemAnswers
+
+    @classmethod
+    def read(cls, path: Path, labels: Path, options: files.Options) -> _Judged:
+        """Read what is judged; the column of the verified labels is carried along with answers."""
+        wanted = options.label_column
+        is_verified = (
+            wanted and files.find_column(files.columns_of(labels) or (), wanted) is not None
+        )
+        if is_verified and (_is_same(path, labels) or newest_answer(files.columns_of(path) or ())):
+            options = replace(options, label_column=None)
+        return cls(path, files.read_answers(path, options))
+
+
+def _is_same(path: Path, other: Path) -> bool:
+    """Whether two paths are one file; not where one is missing, which its reader says."""
+    return path.exists() and other.exists() and path.samefile(other)
 
 
 def _at_every_rank(classes: Iterable[str], levels: labelling.Levels) -> set[str]:

@@ -316,7 +316,8 @@ def column(path: Path, names: Sequence[str], *wanted: str) -> int:
     """The same where the table must have one."""
     found = find_any(names, *wanted)
     if found is None:
-        raise InputError(f"{path} has the columns {listed(names)}; it needs one named '{wanted[0]}'.")
+        other = {"item": ", or name yours with `item_column`"}.get(wanted[0], "")
+        raise InputError(f"{path} has the columns {listed(names)}; it needs one named '{wanted[0]}'{other}.")
     return found
 
 
