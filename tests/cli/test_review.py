@@ -388,7 +388,7 @@ def test_what_a_person_says_is_the_prediction_whatever_decided_before(run_in_fol
     assert (open_one["prediction"], open_one["prediction_source"]) == ("b;;;;;;blank", "detector")
 
 
-def test_a_new_class_that_the_format_of_the_scores_has_no_place_for_is_named(run_in_folder, tmp_path, monkeypatch):
+def test_a_new_class_becomes_a_category_of_the_file_that_the_scores_came_from(run_in_folder, tmp_path, monkeypatch):
     megadetector(tmp_path / "md.json")
     seen = []
     with monkeypatch.context() as patch:
@@ -399,7 +399,12 @@ def test_a_new_class_that_the_format_of_the_scores_has_no_place_for_is_named(run
     assert session.settled.wait(20)
     session.close()
     code, _, err = run_in_folder("review", "scored", "--export", "back.json")
-    assert (code, "has no category 'lynx'; add it to 'classification_categories'" in err) == (2, True)
+    assert code == 0, err
+    before, after = (json.loads((tmp_path / name).read_text()) for name in ("md.json", "back.json"))
+    (key,) = after["classification_categories"].keys() - before["classification_categories"].keys()
+    assert after["classification_categories"][key] == "lynx"
+    answers = [each["classifications"] for image in after["images"] for each in image["detections"] or []]
+    assert [key, 1.0] in [answer[0] for answer in answers]
 
 
 def test_a_review_of_features_has_no_format_to_go_back_to(run_in_folder, tmp_path):

@@ -1,5 +1,6 @@
 """MegaDetector's batch format with a classifier: a list of classes per detection."""
 
+import itertools
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -53,7 +54,10 @@ class MegaDetector(ScoreFormat):
     endings: ClassVar[tuple[str, ...]] = (".json",)
     sign = "a list 'images'"
     holds = "a classified detection, in a picture or film: `a.jpg`, or `a.jpg#1`, `a.jpg#2`"
-    kept = "its `classifications`; every other byte stays (Timelapse, AddaxAI and Animl read it)"
+    kept = (
+        "its `classifications`, and a category per new class; every other byte stays "
+        "(Timelapse, AddaxAI and Animl read it)"
+    )
     example = "megadetector.json"
 
     def detect(self, file: Opened) -> bool:
@@ -92,19 +96,47 @@ class MegaDetector(ScoreFormat):
         text = whole_text(origin.path)
         images = json_text.inside(text, 0, "images")
         edits = []
+        own = _Categories(origin.places.own)
         for (number, at), answer in zip(origin.places.detections, answers.ranked(origin.n_listed), strict=True):
             detection = json_text.inside(text, images[number], "detections")[at]
             place = dict(json_text.members(text, detection))["classifications"]
             count = len(json.loads(text[place]))
             ranked = [(name, p) for name, p in answer[:count] if p >= answers.least]
-            lacking = [name for name, _ in ranked if name not in origin.places.own]
-            if lacking:
-                no = f"no category {shorten(lacking[0])}"
-                raise InputError(f"{origin.path} has {no}; add it to 'classification_categories'.")
-            new = json.dumps([[origin.places.own[name], round(p, 4)] for name, p in ranked])
+            new = json.dumps([[own.of(name), round(p, 4)] for name, p in ranked])
             edits.append(Edit(place.start, place.stop, new))
-        write_like(origin.path, path, json_text.edited(text, edits))
+        write_like(origin.path, path, json_text.edited(text, [*edits, *own.edits(text)]))
         return []
+
+
+class _Categories:
+    """The categories of a file's classes, and new ones for classes that a person made.
+
+    Parameters
+    ----------
+    own : mapping
+        The category of each class of the file.
+    """
+
+    def __init__(self, own: Mapping[str, str]) -> None:
+        self._own = own
+        self._new: dict[str, str] = {}
+
+    def of(self, name: str) -> str:
+        """The category of a class: that of the file, else the next number."""
+        if name not in self._own and name not in self._new:
+            taken = {*self._own.values(), *self._new.values()}
+            numbers = map(str, itertools.count(len(self._own)))
+            self._new[name] = next(number for number in numbers if number not in taken)
+        return self._own.get(name) or self._new[name]
+
+    def edits(self, text: str) -> list[Edit]:
+        """What is written behind the categories of the file."""
+        if not self._new:
+            return []
+        categories = dict(json_text.members(text, 0))["classification_categories"]
+        *_, (_, last) = json_text.members(text, categories.start)
+        said = [f", {json.dumps(key)}: {json.dumps(name, ensure_ascii=False)}" for name, key in self._new.items()]
+        return [Edit(last.stop, last.stop, "".join(said))]
 
 
 def _part(content: Mapping[str, Any], name: str) -> Mapping[str, Any]:
