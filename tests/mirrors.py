@@ -56,7 +56,6 @@ TOGETHER: dict[str, tuple[str, ...]] = {
     "files/test_columns.py": ("files.contents", "files.options"),
     "files/test_scores.py": ("files.score_files", "labelling.taxonomy"),
     "files/test_text.py": ("files.opening", "files.text_table"),
-    "files/formats/test_celltypist.py": ("files.formats.class_columns",),
     "files/formats/test_label_studio.py": ("files.json_text",),
     "files/formats/test_observations.py": (
         "files.formats.audacity",

@@ -303,3 +303,17 @@ def test_scores_are_those_of_the_sheet_that_is_named(label):
     book.save("scores.xlsx")
     code, _, said = label("scores.xlsx", "--sheet", "scores")
     assert (code, len(rows("labels.csv"))) == (0, 5), said
+
+
+def test_labels_go_to_the_numbers_that_a_table_has_and_to_its_rows_only_with_a_note(tmp_path, run_in_folder):
+    rows = ["0.6,0.4", "0.6,0.4", "0.6,0.4", "0.7,0.3"]
+    (tmp_path / "labels.csv").write_text("id,label\n2,dog\n")
+    (tmp_path / "named.csv").write_text("Nr,cat,dog\n" + "".join(f"{n},{row}\n" for n, row in enumerate(rows, 1)))
+    code, _, err = run_in_folder("label", "--scores", "named.csv", "--labels", "labels.csv", "-o", "a.csv")
+    assert code == 0, err
+    assert "called 0, 1, 2" not in err
+    found = (tmp_path / "a.csv").read_text(encoding="utf-8-sig").splitlines()
+    assert found[2].startswith("2,dog,")
+    (tmp_path / "bare.csv").write_text("cat,dog\n" + "\n".join(rows) + "\n")
+    _, _, err = run_in_folder("label", "--scores", "bare.csv", "--labels", "labels.csv", "-o", "b.csv")
+    assert "the items of bare.csv are called 0, 1, 2, …; the labels of labels.csv go to them" in " ".join(err.split())

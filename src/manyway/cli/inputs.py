@@ -438,6 +438,14 @@ class ScoreInputs(NamedTuple):
             self.expect,
         )
 
+    def _labels_of(self, scores: files.Scores) -> dict[str, str]:
+        """The labels of items, with a note where these are called by numbers from 0."""
+        assert self.labels is not None
+        if list(scores.names) == [str(number) for number in range(len(scores))]:
+            counted_from = f"the items of {self.scores.name} are called 0, 1, 2, …"
+            note(f"{counted_from}; the labels of {self.labels.name} go to them by these numbers")
+        return files.read_item_labels(self.labels, self.columns)
+
     def batch(self, place: labelling.Place) -> AbstractContextManager[labelling.Batch]:
         """Read everything, print what the readers guessed, and make a batch."""
         _check_sheet(self.columns, self.paths)
@@ -471,9 +479,7 @@ class ScoreInputs(NamedTuple):
             scores,
             place,
             examples=examples,
-            labels=None
-            if self.labels is None
-            else files.read_item_labels(self.labels, self.columns),
+            labels=None if self.labels is None else self._labels_of(scores),
             kind=None if self.kind == "auto" else self.kind,
             class_prior=None
             if self.class_prior is None
