@@ -74,7 +74,6 @@ TOGETHER: dict[str, tuple[str, ...]] = {
         "files.formats.megadetector",
         "files.formats.npy",
         "files.formats.npz",
-        "files.formats.pairs",
         "files.formats.parquet",
         "files.formats.safetensors",
         "files.formats.speciesnet",

@@ -8,7 +8,7 @@ from math import inf
 from typing import Any, ClassVar, NamedTuple
 
 from manyway.errors import InputError
-from manyway.files.columns import is_id
+from manyway.files.columns import is_id, is_number_like
 from manyway.files.formats.base import TABLE_ENDINGS, Opened
 from manyway.files.options import Options
 from manyway.files.scores import CLASS_NAMES, Pair, ScoreFormat, Scores, from_pairs
@@ -44,6 +44,7 @@ class Pairs(ScoreFormat):
 
     def read(self, file: Opened) -> Scores:
         reading = _Reading(file, pairs_in(file.names, file.options))
+        reading.check_other_columns()
         found = from_pairs(file.path, reading.pairs(), about=reading.about)
         carried = {name: cells for name, cells in found.carried.items() if name not in reading.differs}
         described = {name: cells for name, cells in reading.described.items() if name not in reading.differs}
@@ -79,6 +80,17 @@ class _Reading:
     about: dict[str, dict[str, Any]] = field(default_factory=dict)  # item -> column -> cell
     described: dict[str, dict[str, str]] = field(default_factory=dict)  # column -> class -> text
     differs: set[str] = field(default_factory=set)  # columns with two cells for one item or class
+
+    def check_other_columns(self) -> None:
+        """Refuse a table whose classes have columns of numbers, too: the class may be the true one."""
+        table = self.file.table
+        among = {_text(cell) for both in self.columns for cell in table.sample(both.name)}
+        among -= {*self.file.options.ignore_columns}
+        scores = [name for at, name in enumerate(table.names) if name in among and _is_numeric(table.sample(at))]
+        if len(scores) > ("" not in among):  # labels of some rows, perhaps
+            score = table.names[self.columns[0].score]
+            both = f"has columns named like classes ({listed(scores, 4)}), and '{score}' beside one class"
+            raise InputError(f"{self.file.path} {both}; leave '{score}' or the others out with `ignore_columns`.")
 
     def pairs(self) -> Iterator[Pair]:
         """The pairs of all rows; columns of other use are collected on the way."""
@@ -116,6 +128,11 @@ class _Reading:
             known = self.about.setdefault(item, {}).setdefault(column, cell)
         if known != cell:
             self.differs.add(column)
+
+
+def _is_numeric(cells: Sequence[Any]) -> bool:
+    filled = [cell for cell in cells if not missing(cell)]
+    return bool(filled) and all(map(is_number_like, filled))
 
 
 def _text(cell: Any) -> str:
