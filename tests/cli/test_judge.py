@@ -197,3 +197,11 @@ def test_a_table_without_names_of_items_is_told_of_the_option(judge):
     code, _, err = judge("before.json", "after.csv", "--labels", "verified.csv")
     assert code == 2
     assert "it needs one named 'item', or name yours with --item-column." in " ".join(err.split())
+
+
+def test_names_of_items_count_whichever_codes_their_accents_are_written_with(judge):
+    Path("before.csv").write_text("item,label\ns\u00fcd.jpg,fox\nb,lion\n", encoding="utf-8")
+    Path("verified.csv").write_text("item,label\nsu\u0308d.jpg,fox\nb,fox\n", encoding="utf-8")  # as a Mac does
+    _, out, err = judge("before.csv", "before.csv", "--labels", "verified.csv")
+    assert "2 verified items: " in out
+    assert "in neither file" not in err

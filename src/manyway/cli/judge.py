@@ -5,6 +5,7 @@ It is judged on items that a person has verified.
 
 from __future__ import annotations
 
+import unicodedata
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from functools import partial
@@ -51,7 +52,7 @@ def judge(
         The labels that were verified: the columns item and label.
     """
     options = files.Options(label_column, item_column)
-    truth = files.read_item_labels(labels, options)
+    truth = _as_shown(files.read_item_labels(labels, options))
     old = _Judged.read(before, labels, options)
     new = _Judged.read(after, labels, options)
     levels: labelling.Levels = {**new.answers.levels, **old.answers.levels}
@@ -93,7 +94,14 @@ class _Judged(NamedTuple):
         )
         if is_verified and (_is_same(path, labels) or newest_answer(files.columns_of(path) or ())):
             options = replace(options, label_column=None)
-        return cls(path, files.read_answers(path, options))
+        answers = files.read_answers(path, options)
+        return cls(path, answers._replace(labels=_as_shown(answers.labels)))
+
+
+def _as_shown(labels: Mapping[str, str]) -> dict[str, str]:
+    """The same by names in one form: a Mac writes accents with codes of their own."""
+    found = {unicodedata.normalize("NFC", item): label for item, label in labels.items()}
+    return found if len(found) == len(labels) else dict(labels)
 
 
 def _is_same(path: Path, other: Path) -> bool:
