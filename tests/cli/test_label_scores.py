@@ -317,3 +317,12 @@ def test_labels_go_to_the_numbers_that_a_table_has_and_to_its_rows_only_with_a_n
     (tmp_path / "bare.csv").write_text("cat,dog\n" + "\n".join(rows) + "\n")
     _, _, err = run_in_folder("label", "--scores", "bare.csv", "--labels", "labels.csv", "-o", "b.csv")
     assert "the items of bare.csv are called 0, 1, 2, …; the labels of labels.csv go to them" in " ".join(err.split())
+
+
+def test_a_name_with_other_codes_is_said_to_be_meant_among_many_too(tmp_path, run_in_folder):
+    rows = "".join(f"s\u00fcd {n}.jpg,0.6,0.4\n" for n in range(60))
+    (tmp_path / "scores.csv").write_text("item,cat,dog\n" + rows, encoding="utf-8")
+    (tmp_path / "labels.csv").write_text("item,label\nsu\u0308d 7.jpg,dog\n", encoding="utf-8")  # as a Mac does
+    code, _, err = run_in_folder("label", "--scores", "scores.csv", "--labels", "labels.csv", "-o", "a.csv")
+    assert code == 2
+    assert r"the one meant looks the same, with other codes: 's\xfcd 7.jpg', not 'su\u0308d 7.jpg'." in err

@@ -17,6 +17,7 @@ from manyway.core import Blocks, Pile, Tasks, in_turn, moderate, on_dask, resolv
 from manyway.errors import InputError, nearest
 from manyway.files import UNKNOWN as UNKNOWN
 from manyway.files import Items, Scores, first_twice, listed, match_columns, shorten
+from manyway.files.tables import plain
 from manyway.labelling.taxonomy import Levels
 from manyway.methods.scores.kinds import (
     SEVERAL,
@@ -318,5 +319,6 @@ def _known_scores(scores: Scores, labels: Mapping[str, str] | None, place_of: Ma
 
 
 def _not_among(what: str, name: str, names: Sequence[str]) -> NoReturn:
-    hint = nearest(name, names) if len(names) <= 50 else "check its spelling."
+    alike = [each for each in names if plain(each) == plain(name)]  # many are not compared letter by letter
+    hint = nearest(name, alike or names) if alike or len(names) <= 50 else "check its spelling."
     raise InputError(f"The labels have the {what} {shorten(name)}, which the scores lack; {hint}")
