@@ -456,3 +456,9 @@ def test_a_selection_table_without_confidence_says_so(tmp_path):
     path.write_text("Selection\tBegin Time (s)\tEnd Time (s)\tCommon Name\tBegin Path\n1\t0\t3\tWren\ta.wav\n")
     with pytest.raises(InputError, match="it needs one named 'Confidence'"):
         read_scores(path)
+
+
+def test_a_label_without_an_item_is_named_by_its_line(tmp_path):
+    (tmp_path / "labels.csv").write_text("item,label\n1,cat\n,\n,dog\n")
+    with pytest.raises(InputError, match="has a label and no item in line 4; fill the cell or remove the row"):
+        read_item_labels(tmp_path / "labels.csv")

@@ -157,10 +157,19 @@ def read_item_labels(path: Path, options: Options = AUTO) -> dict[str, str]:
     rows = ((place, cells) for place, cells in rows if [*cells, "yes"][seen] == "yes")
     of_label = column(path, names, *filter(None, (options.label_column, label, *LABEL_NAMES, "species")))
     of_item = column(path, names, *filter(None, (options.item_column, "item", *filter(is_id, names))))
-    found = {item: label for item, label in _labels(path, rows, of_item, of_label).items() if label}
+    found = _labels(path, _with_items(path, rows, of_item, of_label), of_item, of_label)
+    found = {item: label for item, label in found.items() if label}
     if not found:
         raise InputError(f"{path} has no label.")
     return found
+
+
+def _with_items(path: Path, rows: Rows, of_item: int, of_label: int) -> Rows:
+    """The same rows; a label without an item is an error."""
+    for place, cells in rows:
+        if missing(cells[of_item]) and not missing(cells[of_label]):
+            raise InputError(f"{path} has a label and no item in {place}; fill the cell or remove the row.")
+        yield place, cells
 
 
 def _labels(path: Path, rows: Rows, of_item: int, of_label: int) -> dict[str, str]:
