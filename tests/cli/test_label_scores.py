@@ -326,3 +326,18 @@ def test_a_name_with_other_codes_is_said_to_be_meant_among_many_too(tmp_path, ru
     code, _, err = run_in_folder("label", "--scores", "scores.csv", "--labels", "labels.csv", "-o", "a.csv")
     assert code == 2
     assert r"the one meant looks the same, with other codes: 's\xfcd 7.jpg', not 'su\u0308d 7.jpg'." in err
+
+
+@pytest.mark.parametrize(("listed", "said"), [("cat\ndog\n", True), ("cat\n", False)])
+def test_a_list_of_half_of_the_classes_is_said_to_change_nothing(listed, said, tmp_path, run_in_folder):
+    rows = "".join(f"i{n},0.4,0.3,0.2,0.1\n" for n in range(8))
+    (tmp_path / "scores.csv").write_text("item,cat,dog,owl,fox\n" + rows)
+    (tmp_path / "list.txt").write_text(listed)
+    run_in_folder("label", "--scores", "scores.csv", "-o", "without.csv")
+    code, _, err = run_in_folder("label", "--scores", "scores.csv", "--expect", "list.txt", "-o", "with.csv")
+    assert code == 0, err
+    assert ("the list has 2 of 4 classes, all alike" in err) == said
+    same = (tmp_path / "with.csv").read_text() == (tmp_path / "without.csv").read_text()
+    assert same == said
+    words = ("label", "--scores", "scores.csv", "--several", "--expect", "list.txt", "-o", "several.csv")
+    assert "all alike" not in run_in_folder(*words)[2]

@@ -471,9 +471,12 @@ class ScoreInputs(NamedTuple):
             )
         for remark in (*scores.notes, *(() if examples is None else examples.notes)):
             note(remark)
+        class_prior = None if self.class_prior is None else files.read_class_prior(self.class_prior)
         expected = None if self.expect is None else files.read_expected(self.expect, scores)
         if expected is not None:
-            for remark in expected.notes:
+            said = expected.without_effect(len(class_prior or scores.classes))
+            remarks = (*expected.notes, said if self.kind != SEVERAL else "")
+            for remark in filter(None, remarks):
                 note(remark)
         return labelling.scores_batch(
             scores,
@@ -481,9 +484,7 @@ class ScoreInputs(NamedTuple):
             examples=examples,
             labels=None if self.labels is None else self._labels_of(scores),
             kind=None if self.kind == "auto" else self.kind,
-            class_prior=None
-            if self.class_prior is None
-            else files.read_class_prior(self.class_prior),
+            class_prior=class_prior,
             levels=None if self.taxonomy is None else labelling.read_taxonomy(self.taxonomy),
             expected=None if expected is None else expected.likely,
         )

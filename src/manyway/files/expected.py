@@ -39,6 +39,20 @@ class Expected(NamedTuple):
     unknown: Mapping[str, str | None]
     notes: tuple[str, ...] = ()
 
+    def without_effect(self, n_classes: int) -> str:
+        """What is said of a list that tells nothing about so many classes; empty of any other.
+
+        >>> Expected({"ant": 1, "bee": 1}, {}).without_effect(4)
+        'the list has 2 of 4 classes, all alike: half of them or more say nothing, and labels are as without it'
+        >>> Expected({"ant": 1, "bee": 2}, {}).without_effect(4), Expected({"ant": 1}, {}).without_effect(4)
+        ('', '')
+        """
+        values = [value for value in self.likely.values() if value > 0]
+        if 2 * len(values) < n_classes or len({*values}) > 1:
+            return ""
+        said = f"the list has {len(values)} of {n_classes} classes, all alike"
+        return f"{said}: half of them or more say nothing, and labels are as without it"
+
 
 def read_expected(path: str | Path, scores: Scores) -> Expected:
     """The classes of some scores that a list expects, and how likely each is.
