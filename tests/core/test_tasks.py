@@ -167,3 +167,8 @@ def test_a_pile_has_no_rows_in_memory():
     assert [part.tolist() for part in pile.pile.split(torch.arange(11)[None])][2] == [[8, 9, 10]]
     with pytest.raises(InputError, match=r"known has shape \(1, 3\), not \(1, 11\)"):
         pile.with_known(torch.zeros(1, 3, dtype=torch.int64))
+
+
+def test_a_number_of_classes_may_be_an_integer_of_numpy():
+    tasks = Tasks.from_arrays([[[0.0], [5.0]]], [[0, 1]], [[[0.1]]], n_classes=np.int64(2))
+    assert type(tasks.n_classes) is int

@@ -720,8 +720,8 @@ def _check_classes(labels: Tensor, n_classes: int | None, *, all_have_samples: b
             "support_labels must be integers from 0 to K-1, with at least one sample per class."
         )
     largest = int(labels.max())
-    if n_classes is None:
-        n_classes = largest + 1
+    # a NumPy integer is none that every function of torch takes
+    n_classes = largest + 1 if n_classes is None else int(n_classes)
     if n_classes <= largest:
         raise InputError(
             f"n_classes is {n_classes} but support_labels has a label {largest}; "
