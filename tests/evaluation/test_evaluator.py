@@ -10,7 +10,7 @@ import torch
 from problems import make_features
 from sklearn.neighbors import KNeighborsClassifier
 
-from manyway import PADDLE, FeatureSet, InputError, SimpleShot, TaskSpec, evaluate, sample_tasks, solve
+from manyway import PADDLE, FeatureSet, InputError, SimpleShot, Solution, TaskSpec, evaluate, sample_tasks, solve
 from manyway.evaluation import evaluator
 from manyway.evaluation.statistics import interval
 
@@ -116,6 +116,45 @@ def test_a_function_that_returns_something_else_is_one_sentence():
 
     with pytest.raises(InputError, match="mine has returned a Tasks; a method returns a Solution"):
         evaluate(mine, make_features(), SPEC, n_tasks=2)
+
+
+@pytest.mark.parametrize(
+    ("answers", "message"),
+    [
+        (lambda query: query[:, 0] + 0.5, r"has predicted .*\.5, which is no label of the support"),
+        (lambda query: ["bee"] * len(query), "has predicted 'bee', which is no label of the support"),
+        (lambda query: [99] * len(query), "has predicted 99, which is no label of the support"),
+        (lambda query: [0], r"has predicted an array of shape \(1,\) for 10 queries"),
+    ],
+)
+def test_answers_of_an_estimator_that_are_no_labels_are_one_sentence(answers, message):
+    class Strange(NoProbabilities):
+        def predict(self, query):
+            return answers(query.round())
+
+    with pytest.raises(InputError, match=f"Strange {message}"):
+        evaluate(Strange(), make_features(), SPEC, n_tasks=2)
+
+
+def test_an_estimator_without_probabilities_may_answer_that_an_item_is_unknown():
+    class Unsure(NoProbabilities):
+        def predict(self, query):
+            return np.full(len(query), -1)
+
+    result = evaluate(Unsure(), make_features(), SPEC, n_tasks=2, metrics=["confidence"])
+    assert result.accuracy == result.value("confidence").mean == 0
+
+
+def test_a_function_is_checked_as_methods_are():
+    def mine(tasks, *, name):
+        probabilities = torch.full((len(tasks), tasks.n_query, tasks.n_classes), name)
+        return Solution(probabilities.requires_grad_(), 1, True)
+
+    features = make_features()
+    n_ways = SPEC.ways(features.n_classes)
+    assert evaluate(mine, features, SPEC, n_tasks=2, metrics=["confidence"], name=1 / n_ways).metrics
+    with pytest.raises(InputError, match="mine has no valid probabilities for task 0"):
+        evaluate(mine, features, SPEC, n_tasks=2, name=torch.nan)
 
 
 def test_unknown_names_are_one_sentence():

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import torch
 from problems import make_features, make_tasks
+from sklearn.neighbors import KNeighborsClassifier
 
 from manyway import InputError, Solution, TaskSpec, evaluate, sample_tasks, solve
 from manyway.evaluation.metrics import GROUPS, METRICS, find_summary, reliability, sum_groups, summary_names
@@ -125,9 +126,9 @@ def test_an_unknown_metric_is_one_sentence():
 
 
 def test_values_that_are_not_finite_are_refused():
-    def broken(tasks):
-        found = solve("simpleshot", tasks)
-        return Solution(found.probabilities * float("nan"), found.n_iter, found.converged)
+    class Broken(KNeighborsClassifier):
+        def predict_proba(self, query):
+            return super().predict_proba(query) * np.nan
 
-    with pytest.raises(InputError, match="broken gives values of the metric confidence that are not finite"):
-        evaluate(broken, make_features(), SPEC, 3, metrics=["confidence"])
+    with pytest.raises(InputError, match="Broken gives values of the metric confidence that are not finite"):
+        evaluate(Broken(1), make_features(), SPEC, 3, metrics=["confidence"])

@@ -17,7 +17,7 @@ from manyway.evaluation.metrics import METRICS, Count, Metric, Values, find_summ
 from manyway.evaluation.review import review
 from manyway.evaluation.scorers import get_scorer
 from manyway.evaluation.statistics import Interval
-from manyway.methods import get_method
+from manyway.methods import check_solution, get_method
 from manyway.sampling import FeatureSet, TaskSpec, sample_groups, sample_tasks
 
 # Working memory of a chunk of tasks. It follows from the shapes alone, never from the machine, so that the same
@@ -294,9 +294,6 @@ class _Measurement:
     def _attempt(self, tasks: Tasks) -> _Measured:
         begin = clock(self.features)
         solution = self.solver(tasks)
-        if not isinstance(solution, Solution):
-            given = f"a {type(solution).__name__}"
-            raise InputError(f"{self.name} has returned {given}; a method returns a Solution.")
         seconds = clock(self.features) - begin
         if self.scorer is not None:
             solution = solution.changed(unknown=get_scorer(self.scorer).score(tasks))
@@ -306,7 +303,7 @@ class _Measurement:
         return _Measured(values, seconds)
 
     def _measure(self, metric: Metric, solution: Solution, tasks: Tasks) -> Values:
-        values = metric.measure(solution, tasks).cpu().numpy()
+        values = metric.measure(solution, tasks).detach().cpu().numpy()
         undefined = np.isnan(values) & metric.may_be_undefined
         if not (np.isfinite(values) | undefined).all():
             raise InputError(
@@ -354,11 +351,21 @@ def _solver(
             )
         return lambda tasks: fit_and_predict(method, tasks, with_probabilities), name
     if callable(method) and not isinstance(method, type):
-        return method, getattr(method, "__name__", "the function")
+        name = getattr(method, "__name__", "the function")
+        return partial(_checked, method, name), name
     raise InputError(
         f"The method is {shown(method)}; give a name, "
         "a function or an estimator object with fit and predict."
     )
+
+
+def _checked(
+    function: Callable[..., Solution], name: str, tasks: Tasks, /, **params: Any
+) -> Solution:
+    """What a function of a user returns for tasks, as ``solve`` checks what methods return."""
+    solution = function(tasks, **params)
+    check_solution(name, tasks, solution)
+    return solution
 
 
 def _unlike_training(
@@ -385,14 +392,30 @@ def fit_and_predict(estimator: Any, tasks: Tasks, with_probabilities: bool) -> S
     probabilities = np.zeros((len(tasks), tasks.n_query, tasks.n_classes))
     for t in range(len(tasks)):
         fitted = clone(estimator, safe=False).fit(support[t], labels[t])
-        predicted.append(np.asarray(fitted.predict(query[t])).astype(np.int64))
+        predicted.append(_answers(type(fitted).__name__, fitted.predict(query[t]), tasks))
         if with_probabilities and hasattr(fitted, "predict_proba"):
             columns = np.asarray(fitted.classes_).astype(np.int64)
             probabilities[t][:, columns] = fitted.predict_proba(query[t])
         else:
-            probabilities[t, np.arange(tasks.n_query), predicted[t]] = 1.0
+            known = (predicted[t] >= 0).nonzero()[0]
+            probabilities[t, known, predicted[t][known]] = 1.0
     answers = torch.from_numpy(probabilities).to(tasks.device, tasks.dtype)
     return Solution(answers, 1, True, labels=torch.from_numpy(np.stack(predicted)).to(tasks.device))
+
+
+def _answers(name: str, given: Any, tasks: Tasks) -> np.ndarray[Any, np.dtype[np.int64]]:
+    """[q] what an estimator of that name has predicted: classes of the support, or -1 for none."""
+    found = np.asarray(given)
+    if found.shape != (tasks.n_query,):
+        raise InputError(
+            f"{name} has predicted an array of shape {found.shape} for {tasks.n_query} queries."
+        )
+    wrong = ~np.isin(found, np.arange(-1, tasks.n_classes))
+    if wrong.any():
+        raise InputError(
+            f"{name} has predicted {found[wrong].tolist()[0]!r}, which is no label of the support."
+        )
+    return found.astype(np.int64)
 
 
 def chunk_size(method: Any, features: FeatureSet, spec: TaskSpec, device: str | None = None) -> int:

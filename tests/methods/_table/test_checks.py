@@ -167,6 +167,20 @@ def test_nan_never_leaves_a_method():
         Method("toy", "Toy", solver, "none")(make_tasks(1))
 
 
+@pytest.mark.parametrize("shape", [(1, 7, 4), (3, 6, 4), (3, 7, 5), (7, 4)])
+def test_probabilities_of_another_shape_never_leave_a_method(shape):
+    def solver(tasks: Tasks) -> Solution:
+        return Solution(torch.full(shape, 1 / shape[-1]), 1, True)
+
+    with pytest.raises(InputError, match=r"toy has returned probabilities .*queries and classes are \(3, 7, 4\)"):
+        Method("toy", "Toy", solver, "none")(make_tasks(3))
+
+
+def test_what_is_no_solution_never_leaves_a_method():
+    with pytest.raises(InputError, match="toy has returned a Tasks; a method returns a Solution"):
+        Method("toy", "Toy", lambda tasks: tasks, "none")(make_tasks(3))
+
+
 @pytest.mark.parametrize(
     ("method", "params", "warns"),
     [

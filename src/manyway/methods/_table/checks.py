@@ -80,12 +80,22 @@ def check_samples(method: str, tasks: core.Tasks) -> None:
 
 
 def check_solution(method: str, tasks: core.Tasks, solution: core.Solution) -> None:
-    """Refuse a solution whose probabilities are not finite, or do not sum to 1.
+    """Refuse what is no solution of these tasks, such as a function of a user may return.
 
-    They sum to 1 where one class is right.
+    Its probabilities must be finite, and sum to 1 where one class is right.
     """
+    if not isinstance(solution, core.Solution):
+        given = f"a {type(solution).__name__}"
+        raise InputError(f"{method} has returned {given}; a method returns a Solution.")
     if tasks.pile is not None:
         return  # another pass would only be for this; whoever reads the answers sees them
+    shape = tuple(solution.probabilities.shape)
+    wanted = len(tasks), tasks.n_query, tasks.n_classes
+    if shape != wanted:
+        raise InputError(
+            f"{method} has returned probabilities of shape {shape}; "
+            f"tasks, queries and classes are {wanted}."
+        )
     total = solution.probabilities.sum(-1)
     if tasks.several:
         total = 0 * total + 1
