@@ -32,6 +32,12 @@ def test_a_file_brings_everything_back(tmp_path):
     assert [path.name for path in tmp_path.iterdir()] == ["set.safetensors"]
 
 
+def test_a_file_is_saved_only_under_a_name_by_which_it_is_read(tmp_path):
+    with pytest.raises(InputError, match=r"set\.npz; the name of a feature set ends in \.safetensors"):
+        make_features().save(tmp_path / "set.npz")
+    assert not list(tmp_path.iterdir())
+
+
 def test_half_precision_on_disk_is_single_in_memory(tmp_path):
     features = make_features()
     features.save(tmp_path / "half.safetensors", half=True)

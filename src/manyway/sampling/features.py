@@ -232,10 +232,12 @@ class FeatureSet:
         Parameters
         ----------
         path : path-like
-            The file; it is replaced if it exists.
+            The file, whose name ends in .safetensors; it is replaced if it exists.
         half : bool, default=False
             Store features in 16 bits: half the size, three digits.
         """
+        if Path(path).suffix.lower() not in Safetensors.endings:  # by which ``load`` would read it
+            raise InputError(f"The file is {path}; the name of a feature set ends in .safetensors.")
         names = (
             "features",
             "labels",
