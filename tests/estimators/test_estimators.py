@@ -536,3 +536,11 @@ def test_large_numbers_as_labels_stay_what_they_are_where_items_may_be_unknown(f
     known = Evidence(open_set=True, unknown_label=unknown_label).fit(tasks.support[0].numpy(), labels)
     found = known.predict(tasks.support[0].numpy()).tolist()
     assert {label for label in found if label in labels.tolist()} == set(labels.tolist())
+
+
+@pytest.mark.parametrize("unknown_label", [[1], (1, 2), np.array([1])], ids=["list", "tuple", "array"])
+def test_a_label_of_unknown_items_is_one_value(small, unknown_label):
+    """Beside the classes [0, 1, 2] a list [1] would have labelled unknown items as class 1."""
+    x, y, _, _ = small
+    with pytest.raises(InputError, match=r"unknown_label is .*; give one string or number"):
+        Evidence(open_set=True, unknown_label=unknown_label).fit(x, y)

@@ -10,6 +10,7 @@ from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.metrics import accuracy_score
 
 from manyway.core import Solution, refuse_masked
+from manyway.core.arguments import shown
 from manyway.errors import InputError, nearest
 from manyway.estimators.values import in_one_sentence, label_names, like, to_numpy
 
@@ -136,6 +137,8 @@ class BatchClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             given = "unknown"
             if np.issubdtype(self.classes_.dtype, np.number):
                 given = -1
+        if np.asarray(given, dtype=object).ndim:
+            raise InputError(f"unknown_label is {shown(given)}; give one string or number.")
         if given in self.classes_.tolist():
             raise InputError(
                 f"A class is called {given!r}; choose another unknown_label for unknown queries."
