@@ -544,3 +544,12 @@ def test_a_label_of_unknown_items_is_one_value(small, unknown_label):
     x, y, _, _ = small
     with pytest.raises(InputError, match=r"unknown_label is .*; give one string or number"):
         Evidence(open_set=True, unknown_label=unknown_label).fit(x, y)
+
+
+def test_labels_are_scored_as_fit_reads_them(small):
+    x, y, _, _ = small
+    names = np.char.add("k", np.unique(y, return_inverse=True)[1].astype(str))
+    clf = SimpleShot().fit(x, names.astype("S"))
+    assert clf.score(x, names.astype("S")) == clf.score(x, names) > 0.5
+    with pytest.raises(InputError, match="y has no label in row 0"):
+        clf.score(x, [None, *names[1:]])

@@ -12,7 +12,13 @@ from sklearn.metrics import accuracy_score
 from manyway.core import Solution, refuse_masked
 from manyway.core.arguments import shown
 from manyway.errors import InputError, nearest
-from manyway.estimators.values import in_one_sentence, label_names, like, to_numpy
+from manyway.estimators.values import (
+    in_one_sentence,
+    label_names,
+    like,
+    read_labels,
+    to_numpy,
+)
 
 Classifier = TypeVar("Classifier", bound="BatchClassifier")
 Given = ParamSpec("Given")
@@ -91,13 +97,13 @@ class BatchClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         -------
         float
         """
-        refuse_masked(y, "y")
         refuse_masked(sample_weight, "sample_weight")
+        truth = read_labels(y)
         predicted = to_numpy(self.predict(X))
         with in_one_sentence():
             return float(
                 accuracy_score(
-                    to_numpy(y, "y"),
+                    truth,
                     predicted,
                     sample_weight=to_numpy(sample_weight, "sample_weight"),
                 )
