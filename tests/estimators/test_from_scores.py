@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import pickle
+
 import numpy as np
+import pandas as pd
+import pyarrow as pa
 import pytest
 import torch
 from sklearn.base import clone
@@ -132,3 +136,49 @@ def test_unknown_items_are_answered_as_such():
 def test_all_estimators_share_a_base():
     assert issubclass(EvidenceFromScores, BatchClassifier)
     assert issubclass(Evidence, BatchClassifier)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [lambda p: p[:, ::-1].copy()[:, ::-1], lambda p: p.astype(">f8"), lambda p: p.astype(np.longdouble)],
+    ids=["turned", "big-endian", "longdouble"],
+)
+def test_scores_may_have_any_layout(change):
+    clf = EvidenceFromScores(classes=NAMES).fit()
+    np.testing.assert_array_equal(clf.predict_proba(change(MANY)), clf.predict_proba(MANY))
+
+
+@pytest.mark.parametrize("make", [pd.DataFrame, lambda table: pa.table(dict(table))], ids=["pandas", "arrow"])
+def test_columns_that_are_named_like_classes_stand_in_their_order(make):
+    table = pd.DataFrame(MANY, columns=NAMES)
+    clf = EvidenceFromScores(classes=NAMES).fit()
+    np.testing.assert_array_equal(clf.predict(make(table)), clf.predict(MANY))
+    with pytest.raises(InputError, match="named like the classes and stand in another order"):
+        clf.predict(make(table[NAMES[::-1]]))
+    unsorted = pd.DataFrame(SCORES, columns=NAMES)[["fox", "cat", "dog"]]
+    with pytest.raises(InputError, match="named like the classes and stand in another order"):
+        EvidenceFromScores().fit(make(unsorted), ["fox", "cat", "dog", "cat"])
+
+
+def test_classes_in_bytes_are_decoded_as_labels_are():
+    names = np.array(NAMES, dtype="S3")
+    clf = EvidenceFromScores(classes=names).fit(SCORES, names[[0, 1, 2, 0]])
+    assert clf.classes_.tolist() == NAMES
+    assert clf.score(SCORES, names[[0, 1, 2, 0]]) == clf.score(SCORES, clf.classes_[[0, 1, 2, 0]])
+
+
+def test_an_estimator_that_was_calibrated_is_saved_without_tensors():
+    clf = EvidenceFromScores(classes=NAMES).fit(SCORES, ["fox", "cat", "dog", "cat"])
+    assert all(isinstance(part, np.ndarray) for part in clf.__getstate__()["labelled_"])
+    again = pickle.loads(pickle.dumps(clf))
+    np.testing.assert_array_equal(again.predict_proba(MANY), clf.predict_proba(MANY))
+
+
+@pytest.mark.parametrize(
+    ("given", "labels"),
+    [({"open_set": True}, None), ({"class_prior": [1, 2, 3]}, None), ({"temperature": 2.0}, None), ({}, ["cat"] * 4)],
+)
+def test_what_is_about_one_right_class_is_refused_where_several_may_be_right(given, labels):
+    clf = EvidenceFromScores(classes=NAMES, kind="independent", **given)
+    with pytest.raises(InputError, match="cannot be used where items may have several classes"):
+        clf.fit(*(() if labels is None else (SCORES, labels)))

@@ -18,11 +18,13 @@ from manyway.errors import InputError
 from manyway.estimators import Inference
 from manyway.estimators.batch import BatchClassifier, all_or_nothing
 from manyway.estimators.values import (
+    in_one_sentence,
     is_given,
     known_places,
     like,
     places_of,
     read_labels,
+    to_numpy,
 )
 from manyway.methods import METHODS
 from manyway.methods.scores.kinds import KINDS, SEVERAL, log_odds, log_posteriors, without_prior
@@ -43,7 +45,8 @@ class EvidenceFromScores(BatchClassifier):
         What the scores are. "sigmoid": each class has a yes-or-no probability of its own, and one
         class is right. "independent": the same, and several classes may be right; a row of
         probabilities then need not sum to 1, and ``predict`` returns an indicator [q, k] of the
-        classes with a probability above one half.
+        classes with a probability above one half. Labelled items, ``class_prior``, ``open_set``,
+        ``temperature`` and ``concentration`` are then refused: they are about one right class.
     class_prior : sequence of float, optional
         How frequent each class was among the classifier's training data.
         By default all are equally frequent.
@@ -113,6 +116,8 @@ class EvidenceFromScores(BatchClassifier):
         """
         if (X is None) != (y is None):
             raise InputError("fit takes scores and labels, or neither; give both X and y.")
+        if isinstance(self.kind, str) and self.kind == SEVERAL:
+            self._refuse_unused(X)
         self.labelled_: tuple[Tensor, Tensor] | None = None
         if X is None:
             if self.classes is None:
@@ -129,6 +134,7 @@ class EvidenceFromScores(BatchClassifier):
                     f"X has {len(values)} rows of scores, and y has the shape {labels.shape}."
                 )
             self.classes_ = self._learned_classes(labels, values.shape[1])
+            self._check_columns(X)
             hint = "correct it, or name all classes with `classes`"
             places = places_of(labels.tolist(), self.classes_, range(len(labels)), "y", hint)
             posteriors = self._posteriors(values)
@@ -176,6 +182,46 @@ class EvidenceFromScores(BatchClassifier):
             return like(self._label(X).probabilities[0] > 0.5, X)
         return super().predict(X)
 
+    def __getstate__(self) -> dict[str, Any]:
+        """What is saved: labelled items as arrays, so that files need no trust in further types."""
+        state: dict[str, Any] = super().__getstate__()
+        if state.get("labelled_") is None:
+            return state
+        return state | {"labelled_": tuple(map(to_numpy, state["labelled_"]))}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        if state.get("labelled_") is not None:
+            state = state | {"labelled_": tuple(map(torch.as_tensor, state["labelled_"]))}
+        super().__setstate__(state)
+
+    def _refuse_unused(self, X: Any) -> None:
+        """Refuse what is about the one right class of an item, where several may be right."""
+        given = {
+            "labelled items": X,
+            "class_prior": self.class_prior,
+            "open_set": self.open_set or None,
+            "temperature": self.temperature,
+            "concentration": self.concentration,
+        }
+        unused = [name for name, value in given.items() if value is not None]
+        if unused:
+            raise InputError(
+                f"{unused[0]} cannot be used where items may have several classes; leave it out."
+            )
+
+    def _check_columns(self, X: Any) -> None:
+        """Refuse a table whose columns are named like the classes and stand in another order."""
+        names = getattr(X, "column_names", getattr(X, "columns", None))  # of Arrow, and of others
+        names = [] if names is None else list(names)
+        if not all(isinstance(name, str) for name in names):
+            return
+        classes = list(map(str, self.classes_.tolist()))
+        if names != classes and sorted(names) == sorted(classes):
+            raise InputError(
+                "The columns of X are named like the classes and stand in another order; "
+                "give them in that of `classes_`."
+            )
+
     def _learned_classes(self, labels: Any, n_columns: int) -> Any:
         """[k] the classes as they were given, or those of the labels [n]."""
         if self.classes is not None:
@@ -222,6 +268,7 @@ class EvidenceFromScores(BatchClassifier):
 
     def _label(self, X: Any, known: Mapping[int, Any] | None = None) -> Solution:
         check_is_fitted(self, "classes_")
+        self._check_columns(X)
         values = self._posteriors(_tensor(X))
         support = values[None, :0]
         labels = None
@@ -254,6 +301,9 @@ def _distinct(classes: Any) -> Any:
     """[k] the classes, which are several and all different."""
     refuse_masked(classes, "classes")
     found = as_array(classes, "classes")
+    if found.dtype.kind == "S":  # labels are decoded, too
+        with in_one_sentence():
+            found = np.char.decode(found, "utf-8")
     names = found.tolist() if found.ndim == 1 else []
     if not all(isinstance(name, Hashable) for name in names) or len({*names}) < max(2, len(names)):
         raise InputError("The classes must be at least two, and all different.")
@@ -267,7 +317,7 @@ def _tensor(values: Any) -> Tensor:
         found = (
             values.detach().clone()
             if isinstance(values, Tensor)
-            else torch.tensor(as_array(values, "X"))
+            else torch.tensor(_native(as_array(values, "X")))
         )
     except (TypeError, ValueError) as error:
         raise InputError(
@@ -281,3 +331,9 @@ def _tensor(values: Any) -> Tensor:
     if found.dtype in (torch.float32, torch.float64):
         return found
     return found.float()
+
+
+def _native(array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+    """An array in a layout and of a type that torch can read, such as rows that were turned round."""
+    kind = np.dtype(np.float64) if array.dtype == np.longdouble else array.dtype.newbyteorder("=")
+    return np.ascontiguousarray(array, dtype=kind)
