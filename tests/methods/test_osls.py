@@ -133,3 +133,13 @@ def test_answers_are_those_of_the_recorded_run(data_folder, dataset, name):
         expected = torch.from_numpy(file[f"probs_{name}"][:3])
         torch.testing.assert_close(outcomes[~failed.rows], expected[~failed.rows], atol=2e-5, rtol=0)
         np.testing.assert_allclose(found.told["known_share"], file[f"rho_t_{name}"][:3], atol=1e-5)
+
+
+def test_the_default_precision_of_torch_changes_nothing():
+    tasks = make_tasks(2, n_classes=5, shots=4)
+    expected = solve("osls", tasks).probabilities
+    torch.set_default_dtype(torch.float64)
+    try:
+        assert torch.equal(solve("osls", tasks).probabilities, expected)
+    finally:
+        torch.set_default_dtype(torch.float32)

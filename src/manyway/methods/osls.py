@@ -206,7 +206,7 @@ def _logistic_middle(samples: _Confidences, start: Tensor) -> Tensor:
     values = values.where(used, 0)
     targets = torch.zeros_like(values)
     targets[:, : samples.known.shape[1]] = 1
-    weights = used / used.sum(1, keepdim=True).clamp_min(1)
+    weights = used.float() / used.sum(1, keepdim=True).clamp_min(1)
     slope = torch.full_like(start, _FIRST_SLOPE)
     offset = torch.full_like(start, _FIRST_OFFSET)
     n_steps = _PASSES * -(-values.shape[1] // _BATCH)
