@@ -187,8 +187,9 @@ def test_groups_that_may_be_of_another_class_have_less_contrast(own, expected):
     one = torch.ones(1)
     prototypes = SimpleNamespace(offsets=means, slopes=torch.ones(1, 3), reach=one)
     calibration = SimpleNamespace(prototypes=prototypes, precision=1e6 * one)
+    counts = SimpleNamespace(masses=masses)
     grouped = SimpleNamespace(
-        groups=SimpleNamespace(classes=classes, sums=sums, members=SimpleNamespace(masses=masses)),
+        groups=SimpleNamespace(classes=classes, sums=sums, members=counts, query_counts=counts),
         answers=SimpleNamespace(posterior=posterior),
     )
     likelihood = SimpleNamespace(calibration=calibration, coordinates=lambda rows: rows)
@@ -208,3 +209,13 @@ def test_contrast_is_the_slope_of_group_means_over_prototypes():
     )  # never above that of examples
     one_group = contrast(groups[:, :1], masses[:, :1], prototypes[:, :1], precise)
     assert float(one_group) == pytest.approx(1)
+
+
+@pytest.mark.parametrize("seed", [0, 5])
+def test_contrast_of_a_task_does_not_depend_on_the_groups_of_others(seed):
+    """Where others have more groups, single queries are listed as groups of this one."""
+    tasks = make_tasks(3, n_classes=8, shots=4, n_query=20, seed=seed)
+    together = solve("evidence", tasks, adapt=True).probabilities
+    for t, answer in enumerate(together):
+        alone = solve("evidence", tasks[t : t + 1], adapt=True).probabilities[0]
+        torch.testing.assert_close(alone, answer, rtol=0, atol=1e-9)
