@@ -489,12 +489,16 @@ class _Classes:
         """[t, s] 1 for every other example of each class, 0 for the rest.
 
         Examples are taken by the length of their rows [t, s, d], so that their order does not matter.
+        Counts are often equally long: these are taken by how much they are like the mean.
         """
         if self.order is None:
             lengths = rows.square().sum(-1)
         else:  # without an array of squares
             lengths = torch.linalg.vector_norm(rows, dim=-1)
-        by_length = lengths.argsort(dim=1, stable=True)
+        likeness = (rows @ rows.mean(1).unsqueeze(-1)).squeeze(-1)
+        by_likeness = likeness.argsort(dim=1, stable=True)
+        by_length = lengths.gather(1, by_likeness).argsort(dim=1, stable=True)
+        by_length = by_likeness.gather(1, by_length)
         labels = self.labels.gather(1, by_length)
         by_class = labels.argsort(dim=1, stable=True)
         order = by_length.gather(1, by_class)
