@@ -225,9 +225,7 @@ def unknown_posterior(
     if not one_shot:
         of_margin = scales.separation(rows.single) * (of_margin - log(schedule.improbable))
     evidence = tests.alone + tests.around + of_margin + 0.5 * tests.of_class
-    # 1 + (m − 1) f₂/f₁, written so that it is m of whole rows without rounding.
-    sizes = neighbourhoods.sizes
-    together = sizes - (1 - given.common) * (sizes - 1)
+    together = given.together(neighbourhoods.sizes)
     integrated = _integrate(
         schedule.unknown_weight * evidence,
         tests.odd_members * together.rsqrt(),
@@ -238,7 +236,7 @@ def unknown_posterior(
     )
     return UnknownPosterior(
         means=means,
-        bias=calibration.within.scatter.unsqueeze(-1) * given.of_each / sizes,
+        bias=calibration.within.scatter.unsqueeze(-1) * given.of_each / neighbourhoods.sizes,
         precision=calibration.precision,
         similarity=neighbourhoods.similarity,
         probabilities=integrated.probabilities,

@@ -49,6 +49,10 @@ class Given(NamedTuple):
         lacking = 1 - self.of_each
         return (self.of_mean - self.of_each + lacking) / _positive(lacking)
 
+    def together(self, sizes: Tensor) -> Tensor:
+        """[t, g] 1 + (m − 1) f₂/f₁, how many of the m members judge together with one of them."""
+        return sizes - (1 - self.common) * (sizes - 1)  # m of whole rows, without rounding
+
     @property
     def times_fewer(self) -> Tensor:
         """[t, g] 1/f₁, how many times as many columns whole rows have."""
