@@ -54,16 +54,16 @@ def nearest(name: str, known: Iterable[str]) -> str:
     ("did you mean 'paddle'?", "did you mean 'tim'?")
     """
     names = list(dict.fromkeys(known))
-    alike = (each for each in names if _shown(each).casefold() == _shown(name).casefold())
+    alike = (each for each in names if as_shown(each).casefold() == as_shown(name).casefold())
     close = next(alike, None) or next(iter(difflib.get_close_matches(name, names, n=1)), None)
     if close is None:
         return f"choose one of: {few(names, _MOST_NAMES)}."
-    if _shown(close) == _shown(name):  # from a Mac, perhaps
+    if as_shown(close) == as_shown(name):  # from a Mac, perhaps
         return f"the one meant looks the same, with other codes: {close!a}, not {name!a}."
     return f"did you mean '{close}'?"
 
 
-def _shown(name: str) -> str:
+def as_shown(name: str) -> str:
     """What can be seen of a name, whichever codes its accents are written with."""
     return unicodedata.normalize("NFC", name)
 

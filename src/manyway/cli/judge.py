@@ -5,7 +5,6 @@ It is judged on items that a person has verified.
 
 from __future__ import annotations
 
-import unicodedata
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from functools import partial
@@ -15,7 +14,7 @@ from typing import NamedTuple
 from manyway import evaluation, files, labelling
 from manyway.cli.console import console, note, say
 from manyway.cli.options import command
-from manyway.errors import InputError, counted
+from manyway.errors import InputError, as_shown, counted
 from manyway.files.answer_columns import newest_answer
 
 
@@ -52,7 +51,7 @@ def judge(
         The labels that were verified: the columns item and label.
     """
     options = files.Options(label_column, item_column)
-    truth = _as_shown(files.read_item_labels(labels, options))
+    truth = _by_shown_names(files.read_item_labels(labels, options))
     old = _Judged.read(before, labels, options)
     new = _Judged.read(after, labels, options)
     levels: labelling.Levels = {**new.answers.levels, **old.answers.levels}
@@ -95,12 +94,12 @@ class _Judged(NamedTuple):
         if is_verified and (_is_same(path, labels) or newest_answer(files.columns_of(path) or ())):
             options = replace(options, label_column=None)
         answers = files.read_answers(path, options)
-        return cls(path, answers._replace(labels=_as_shown(answers.labels)))
+        return cls(path, answers._replace(labels=_by_shown_names(answers.labels)))
 
 
-def _as_shown(labels: Mapping[str, str]) -> dict[str, str]:
+def _by_shown_names(labels: Mapping[str, str]) -> dict[str, str]:
     """The same by names in one form: a Mac writes accents with codes of their own."""
-    found = {unicodedata.normalize("NFC", item): label for item, label in labels.items()}
+    found = {as_shown(item): label for item, label in labels.items()}
     return found if len(found) == len(labels) else dict(labels)
 
 

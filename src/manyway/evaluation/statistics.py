@@ -5,13 +5,14 @@ Paired differences, how many tasks a width needs, and whether a change of labels
 scipy is imported where it is used, so that commands which need no interval start quickly.
 """
 
-import unicodedata
 from collections.abc import Callable, Mapping, Sequence
 from math import ceil, sqrt
 from statistics import NormalDist
 from typing import Any, NamedTuple
 
 import numpy as np
+
+from manyway.errors import as_shown
 
 LEVEL = 0.95
 Counts = Sequence[int] | np.ndarray[Any, Any]  # one per task
@@ -194,7 +195,7 @@ def compared_as(label: str) -> str:
     >>> compared_as("Ze\\u0300bre ") == compared_as("z\\u00e8bre")
     True
     """
-    return unicodedata.normalize("NFC", label.strip().casefold())
+    return as_shown(label.strip().casefold())
 
 
 def label_changes(

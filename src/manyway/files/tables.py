@@ -3,7 +3,6 @@
 import json
 import math
 import re
-import unicodedata
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from decimal import Decimal
@@ -13,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from manyway.errors import InputError
+from manyway.errors import InputError, as_shown
 from manyway.files import text
 from manyway.files.files import Version
 from manyway.files.text import listed, shorten
@@ -331,7 +330,7 @@ def find_column(names: Sequence[str], wanted: str) -> int | None:
 
 def plain(name: str) -> str:
     """What is left of the name of a column when it is spelled in another way (by a Mac, for example)."""
-    return unicodedata.normalize("NFC", name.strip().casefold())
+    return as_shown(name.strip().casefold())
 
 
 def missing(value: Any) -> bool:

@@ -18,7 +18,7 @@ from functools import cache
 from textwrap import shorten
 from typing import Any, ClassVar, NamedTuple, get_type_hints
 
-from manyway.errors import InputError
+from manyway.errors import InputError, as_shown
 from manyway.labelling.batch import UNKNOWN
 from manyway.review.state import ALL, NO_CLASS, OPEN, REST, TOLERANCES, Done, Said, State
 
@@ -484,7 +484,7 @@ def _class_name(name: str, state: State) -> str:
     """The name of a known class, character by character, or a name that a new class may have."""
     if state.has_class(name):
         return name
-    tidy = unicodedata.normalize("NFC", " ".join(name.split()))
+    tidy = as_shown(" ".join(name.split()))
     if not tidy or len(tidy) > _LONGEST_NAME or any(map(_is_hidden, tidy)):
         allowed = f"1 to {_LONGEST_NAME} printable characters"
         raise InputError(f"A new class needs a name of {allowed}, none of them invisible.")

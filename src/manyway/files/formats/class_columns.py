@@ -82,7 +82,7 @@ def _are_all_different_numbers(cells: Sequence[Any]) -> bool:
     (True, False, False)
     """
     filled = all(is_filled(cell) and is_number_like(cell) and is_whole(cell) for cell in cells)
-    return filled and len({*map(str, cells)}) == len(cells)
+    return filled and first_twice([*map(str, cells)]) is None
 
 
 def _beside_probabilities(values: np.ndarray[Any, Any]) -> int | None:
