@@ -189,7 +189,7 @@ def test_groups_that_may_be_of_another_class_have_less_contrast(own, expected):
     calibration = SimpleNamespace(prototypes=prototypes, precision=1e6 * one)
     counts = SimpleNamespace(masses=masses)
     grouped = SimpleNamespace(
-        groups=SimpleNamespace(classes=classes, sums=sums, members=counts, query_counts=counts),
+        groups=SimpleNamespace(classes=classes, sums=sums, members=counts, are_several=masses.gather(1, classes) > 1),
         answers=SimpleNamespace(posterior=posterior),
     )
     likelihood = SimpleNamespace(calibration=calibration, coordinates=lambda rows: rows)

@@ -125,10 +125,8 @@ def _contrast(grouped: Grouped, likelihood: Likelihood) -> Tensor:
     posterior = grouped.answers.posterior
     sums = likelihood.coordinates(groups.sums)
     masses = groups.members.masses.gather(1, groups.classes).to(sums)
-    # Those of one query are listed only where another task of the batch has more groups.
-    listed = torch.maximum(masses, groups.query_counts.masses.gather(1, groups.classes)) > 1
-    masses = masses * listed
-    sums = sums * listed.unsqueeze(-1)
+    masses = masses * groups.are_several
+    sums = sums * groups.are_several.unsqueeze(-1)
     of_classes = posterior.probabilities.mT.to(sums)
     if not posterior.classes.shape[1]:  # groups keep their classes
         of_classes = one_hot(groups.classes, groups.members.masses.shape[1], sums.dtype).mT

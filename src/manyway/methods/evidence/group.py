@@ -215,7 +215,7 @@ class Groups:
         if fixed:
             masses, log_absent = queries.each(partial(_count_members, slopes)).values
             members = QueryCounts.of_products(masses, log_absent.exp())
-        largest = torch.maximum(query_counts.masses, members.masses)
+        largest = _largest_masses(query_counts, members)
         classes = largest.topk(int((largest > 1).sum(1).max()), dim=1).indices
         work = partial(_sum_groups, classes, slopes, sampling_stride(queries.n_query))
         sums = _GroupSums(*(total.to(like) for total in queries.each(work).values))
@@ -283,9 +283,19 @@ class Groups:
         return GroupPosterior(classes=classes, probabilities=torch.cat(rows or [nothing], 1))
 
     @property
+    def are_several(self) -> Tensor:
+        """[t, g] whether there is more than one query: not so where another task has more groups."""
+        return _largest_masses(self.query_counts, self.members).gather(1, self.classes) > 1
+
+    @property
     def any_fixed(self) -> bool:
         """Whether fixed labels say something about the classes of groups."""
         return bool(self.fixed_evidence.shape[1])
+
+
+def _largest_masses(query_counts: QueryCounts, members: QueryCounts) -> Tensor:
+    """[t, k] the larger of the masses with fixed labels and without."""
+    return torch.maximum(query_counts.masses, members.masses)
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)

@@ -156,7 +156,7 @@ def judge(batch: CalibratedBatch) -> UnknownPosterior | None:
     queries = batch.queries
     calibration = queries.likelihood.calibration
     assert calibration is not None  # unknown scores have a method of their own
-    stride = judged_stride(queries.n_query, calibration.prototypes.counts.shape[1])
+    stride = judged_stride(queries.n_query, calibration.prototypes.n_classes)
     sampled = sample(queries, stride, attrgetter("placed"))
     closed = queries.likelihood.of(sampled.values)
     if queries.any_known:
@@ -462,7 +462,8 @@ class _Tests:
         """
         squares, nearest = distances.min(-1)
         counts = self.calibration.prototypes.counts.expand(len(distances), -1).gather(1, nearest)
-        squares = squares + given.of_mean * self.calibration.within.scatter.unsqueeze(-1) / counts
+        errors = error_of_means(self.calibration.within.scatter.unsqueeze(-1), counts)
+        squares = squares + given.of_mean * errors
         return NearGroup(squares=squares, sizes=sizes, counts=counts, given=given)
 
     @property

@@ -138,7 +138,7 @@ class PlacingWithGaps:
         varies = self._varies(rows)
         gaps = rows.isnan() & varies
         placed = placed.clone()
-        of_filled = placed.new_zeros(*classes.shape, self.calibration.prototypes.offsets.shape[1])
+        of_filled = placed.new_zeros(*classes.shape, self.calibration.prototypes.n_classes)
         for of_task, some in self._with_gaps(gaps):
             found = of_task.inside(placed[some], gaps[some])
             own = found.of_classes.take_along_dim(classes[some].view(-1, 1, 1), 2)
@@ -165,7 +165,7 @@ class PlacingWithGaps:
         """The placed rows, [t, b, …]; those without gaps as they are."""
         varies = self._varies(rows)
         gaps = rows.isnan() & varies
-        n_classes = self.calibration.prototypes.offsets.shape[1]
+        n_classes = self.calibration.prototypes.n_classes
         placed = self.calibration.coordinates.place(self.scaled(rows))
         n_varying = varies.sum(-1, keepdim=True).clamp_min(1)
         given = 1 - gaps.sum(-1, keepdim=True).to(placed) / n_varying
