@@ -9,6 +9,7 @@ from functools import partial
 from inspect import signature
 from threading import Lock
 from typing import Any, NamedTuple
+from weakref import ref
 
 import torch
 from torch import Tensor
@@ -102,7 +103,7 @@ class _Questions:
     """
 
     def __init__(self) -> None:
-        self.table: Tensor | None = None
+        self.table: Callable[[], Tensor | None] = lambda: None  # it is not kept in memory for this
         self.asked: dict[Hashable, Tensor] = {}
         self.lock = Lock()  # chunks of tasks may be solved side by side
 
@@ -110,15 +111,15 @@ class _Questions:
         """[t, n] the queries that were asked for so far, in their order."""
         none = torch.zeros((len(tasks), 0), dtype=torch.long)
         with self.lock:
-            asked = self.asked.get(key, none) if tasks.query_table is self.table else none
+            asked = self.asked.get(key, none) if tasks.query_table is self.table() else none
         return asked.to(tasks.device)
 
     def keep(self, tasks: Tasks, key: Hashable, asked: Tensor) -> None:
         if tasks.support_table is not tasks.query_table:  # not drawn from one table
             return
         with self.lock:
-            if tasks.query_table is not self.table:
-                self.table = tasks.query_table
+            if tasks.query_table is not self.table():
+                self.table = ref(tasks.query_table)
                 self.asked = {}
             earlier = self.asked.get(key)
             if earlier is None or earlier.shape[1] < asked.shape[1]:
