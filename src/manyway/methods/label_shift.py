@@ -10,6 +10,7 @@ from torch import Tensor
 
 from manyway.core import Solution, Tasks, class_directions, dot_scores
 from manyway.methods.calibration import (
+    Asked,
     Constants,
     LeftOut,
     calibrate_distances,
@@ -126,7 +127,7 @@ def _corrected(posteriors: Tensor, max_iter: int, tol: float, **more: Any) -> So
 
 def _calibrated_on_left_out(tasks: Tasks) -> tuple[Tensor, Tensor]:
     """Class means [t, k, d], and logits [t, q, k] that were calibrated on the support."""
-    found = calibrate_distances(tasks, Constants(), metric=False)
+    found = calibrate_distances(tasks, Constants(), Asked(metric=False))
     coordinates = found.coordinates
     prototypes = found.prototypes
     logits = found.log_likelihood(coordinates.place(tasks.query))

@@ -11,7 +11,7 @@ from problems import make_tasks
 from manyway import Tasks, solve
 from manyway.core import mapped
 from manyway.methods.calibration import calibrating as module
-from manyway.methods.calibration.calibrating import calibrate_and_place, calibrate_distances
+from manyway.methods.calibration.calibrating import Asked, calibrate_and_place, calibrate_distances
 from manyway.methods.calibration.constants import Constants
 from manyway.methods.evidence.schedule import Parameters
 from manyway.methods.evidence.calibrate import learn_support
@@ -95,9 +95,9 @@ def test_few_differences_within_classes_say_their_part_of_the_precision_and_of_t
     order = made.support_labels.argsort(dim=1, stable=True)
     rows = torch.cat([order[:, ::2], order[:, 1:4:2]], 1).unsqueeze(-1).expand(-1, -1, 20)
     tasks = Tasks.from_arrays(made.support.gather(1, rows), few, made.query)
-    found = calibrate_distances(tasks, Constants(), metric=False)
+    found = calibrate_distances(tasks, Constants(), Asked(metric=False))
     torch.testing.assert_close(found.within.known(8), torch.full((3,), 2 / 8, dtype=torch.float64))
-    whole = calibrate_distances(made, Constants(), metric=False)
+    whole = calibrate_distances(made, Constants(), Asked(metric=False))
     assert bool((whole.within.known(8) == 1).all())
     shrunk = found.shrunk(Constants(few_columns=0.0))
     longer = found.prototypes.counts / shrunk.prototypes.counts  # β s

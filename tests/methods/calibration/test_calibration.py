@@ -7,7 +7,7 @@ import torch
 from problems import make_tasks
 
 from manyway import Tasks
-from manyway.methods.calibration.calibrating import calibrate_distances
+from manyway.methods.calibration.calibrating import Asked, calibrate_distances
 from manyway.methods.calibration.constants import Constants
 from manyway.methods.evidence.schedule import Parameters
 from manyway.methods.evidence.calibrate import learn_support
@@ -47,7 +47,7 @@ def test_an_added_class_leaves_the_precision_that_prototypes_have_without_shrink
 @pytest.mark.parametrize("metric", [True, False])
 def test_a_linear_map_gives_the_log_likelihood_but_for_a_number_per_item(metric):
     tasks = make_tasks(2, n_classes=6, shots=3)
-    calibration = calibrate_distances(tasks, Constants(), metric=metric)
+    calibration = calibrate_distances(tasks, Constants(), Asked(metric=metric))
     placed = calibration.coordinates.place(tasks.query)
     weights, biases = calibration.linear()
     rest = calibration.log_likelihood(placed) - (placed @ weights + biases.unsqueeze(1))

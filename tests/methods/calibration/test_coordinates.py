@@ -6,7 +6,7 @@ import pytest
 import torch
 from problems import make_tasks
 
-from manyway.methods.calibration.calibrating import calibrate_distances
+from manyway.methods.calibration.calibrating import Asked, calibrate_distances
 from manyway.methods.calibration.constants import Constants
 
 
@@ -14,7 +14,7 @@ from manyway.methods.calibration.constants import Constants
 @pytest.mark.parametrize("metric", [True, False])
 def test_the_map_that_places_rows_is_the_calibration_without_its_prototypes(metric, shared):
     tasks = make_tasks(3, n_classes=6, shots=3)
-    calibration = calibrate_distances(tasks[:1] if shared else tasks, Constants(), metric=metric)
+    calibration = calibrate_distances(tasks[:1] if shared else tasks, Constants(), Asked(metric=metric))
     expected = calibration.coordinates.place(tasks.query)
     torch.testing.assert_close(calibration.coordinates.placing()(tasks.query), expected)
     factor = torch.tensor([0.5, 2.0, 3.0]).double()[: len(calibration.precision)]
@@ -42,7 +42,7 @@ def test_rows_that_are_much_too_long_are_placed_at_three_times_the_length_of_the
 def test_rows_are_as_long_as_they_are_where_no_bound_is_asked_for(metric):
     """The feature transform ``white`` of other methods is a linear map, also of far rows."""
     tasks = make_tasks(2, n_classes=7, n_features=8, shots=3)
-    calibration = calibrate_distances(tasks, Constants(), metric=metric)
+    calibration = calibrate_distances(tasks, Constants(), Asked(metric=metric))
     far = calibration.coordinates.middle + 1e6 * (tasks.query - calibration.coordinates.middle)
     for place in (calibration.coordinates.place, calibration.coordinates.placing()):
         torch.testing.assert_close(place(far), 1e6 * place(tasks.query))

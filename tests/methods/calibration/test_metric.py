@@ -16,7 +16,7 @@ from benchmarks.agree import Sizes
 from benchmarks.agree import make_tasks as tasks_of_sizes
 from manyway import Tasks, solve
 from manyway.core.transforms import transform
-from manyway.methods.calibration.calibrating import calibrate_distances
+from manyway.methods.calibration.calibrating import Asked, calibrate_distances
 from manyway.methods.calibration.left_out import LeftOut
 from manyway.methods.calibration.metric import (
     Contrasts,
@@ -119,7 +119,7 @@ def test_left_out_samples_are_missing_from_their_prototype_and_from_the_metric(n
     weight = n_features / (freedom * scatter)
     metrics = metrics_of(contrasts_of(tasks), torch.tensor([weight], dtype=torch.float64))
     inner = inner_products(metrics, tasks, gamma)
-    plain = calibrate_distances(tasks, Schedule(), metric=False)
+    plain = calibrate_distances(tasks, Schedule(), Asked(metric=False))
     usual = torch.ones(1, dtype=torch.float64)
     left_out = LeftOut.of(tasks.support_labels, plain.prototypes.counts, plain.within.scatter, usual)
     taken_out = torch.tensor([(1 - gamma) * weight], dtype=torch.float64)
@@ -177,7 +177,7 @@ def test_directions_in_which_samples_of_a_class_differ_count_less():
 def test_the_within_class_scatter_of_placed_features_is_that_of_the_features():
     tasks, _ = stretched_task(8)
     calibration = calibrate_distances(tasks, Schedule())
-    assert calibration.within.scatter == calibrate_distances(tasks, Schedule(), metric=False).within.scatter
+    assert calibration.within.scatter == calibrate_distances(tasks, Schedule(), Asked(metric=False)).within.scatter
     placed = calibration.coordinates.place(tasks.support)
     means = torch.stack([placed[0, tasks.support_labels[0] == k].mean(0) for k in range(N_CLASSES)])
     torch.testing.assert_close(means[None], calibration.prototypes.offsets)
@@ -185,7 +185,7 @@ def test_the_within_class_scatter_of_placed_features_is_that_of_the_features():
 
 def test_a_metric_is_used_where_left_out_examples_gain_by_it():
     tasks = transform(make_tasks(20, n_classes=6, n_query=5, n_features=65, shots=4, spread=0.5), "rcl2")
-    found, plain = (calibrate_distances(tasks, Schedule(), metric=metric) for metric in (True, False))
+    found, plain = (calibrate_distances(tasks, Schedule(), Asked(metric=metric)) for metric in (True, False))
     losses, plain_losses = (one.left_out_losses.sum(-1) for one in (found, plain))
     used = found.coordinates.shrinkage < 1
     assert 0 < used.sum() < 20
@@ -237,11 +237,11 @@ def test_products_of_tensor_cores_doubt_the_labels_that_exact_ones_do(monkeypatc
     labels = tasks.support_labels.clone()
     labels[:2, ::13] = (labels[:2, ::13] + 1) % 5
     tasks = replace(tasks, support_labels=labels)
-    exact = calibrate_distances(tasks, Schedule(), doubt_labels=True)
+    exact = calibrate_distances(tasks, Schedule(), Asked(doubt_labels=True))
     with RoundedProducts() as products:
         room = "manyway.methods.calibration.metric_choice"
         monkeypatch.setattr(f"{room}.tensor_cores", lambda _: products.switched(True))
-        rounded = calibrate_distances(tasks, Schedule(), doubt_labels=True)
+        rounded = calibrate_distances(tasks, Schedule(), Asked(doubt_labels=True))
     assert (exact.judged.weights < 1).any()
     torch.testing.assert_close(rounded.judged.wrong, exact.judged.wrong, rtol=0, atol=1e-3)
 
@@ -283,7 +283,7 @@ def test_of_very_many_classes_no_number_is_kept_for_each_pair(n_features, monkey
 @pytest.mark.parametrize("metric", [False, True])
 def test_a_given_precision_is_used_as_it_is(metric):
     tasks, _ = stretched_task(6)
-    found = calibrate_distances(tasks, Schedule(), 7.0, metric).precision
+    found = calibrate_distances(tasks, Schedule(), Asked(precision=7.0, metric=metric)).precision
     torch.testing.assert_close(found, torch.tensor([7.0]).double())
 
 

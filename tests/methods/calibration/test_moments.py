@@ -6,7 +6,7 @@ import torch
 import pytest
 from problems import make_tasks
 
-from manyway.methods.calibration.calibrating import calibrate_distances
+from manyway.methods.calibration.calibrating import Asked, calibrate_distances
 from manyway.methods.calibration.constants import Constants
 from manyway.methods.calibration.moments import gaussian_precision
 
@@ -24,7 +24,7 @@ def test_the_usual_precision_is_at_most_that_of_as_many_normal_columns():
     tasks = make_tasks(2, n_classes=6, n_features=1, shots=5, spread=0.3)
     centred = tasks.support - tasks.support.mean(1, keepdim=True)
     constants = Constants(one_shot_precision=1e9)
-    plain = calibrate_distances(tasks, constants, metric=False)
+    plain = calibrate_distances(tasks, constants, Asked(metric=False))
     variances = centred.square().mean(1)
     limit = gaussian_precision(variances, centred.shape[1], plain.within.scatter, plain.prototypes.counts)
     assert (plain.precision < 20 * limit).all()

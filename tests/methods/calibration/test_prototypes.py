@@ -8,7 +8,7 @@ from problems import make_tasks
 
 from manyway import Tasks
 from manyway.methods.calibration import prototypes as module
-from manyway.methods.calibration.calibrating import calibrate_distances
+from manyway.methods.calibration.calibrating import Asked, calibrate_distances
 from manyway.methods.calibration.constants import Constants
 from manyway.methods.calibration.prototypes import leave_one_out
 
@@ -91,7 +91,7 @@ def test_a_shrunk_prototype_counts_as_the_samples_of_its_error_as_far_as_feature
 def test_distances_to_shrunk_prototypes_are_those_of_normal_features_for_rows_of_the_usual_length():
     """a d² + S v_0 ln(v/v_0), less what the class with the least variance has beyond S."""
     tasks = make_tasks(1, n_classes=9, n_features=8, shots=None)
-    plain = calibrate_distances(tasks, Constants(), metric=False)
+    plain = calibrate_distances(tasks, Constants(), Asked(metric=False))
     shrunk = plain.shrunk(Constants(few_columns=0.0))
     factors = shortening(shrunk)[0]
     expected = factors * shrunk.prototypes.reach[0]

@@ -11,7 +11,7 @@ from problems import make_tasks
 from torch import Tensor
 
 from manyway import Tasks, solve
-from manyway.methods.calibration.calibrating import calibrate_distances
+from manyway.methods.calibration.calibrating import Asked, calibrate_distances
 from manyway.methods.calibration.left_out import ranks_of
 from manyway.methods.calibration import tuning
 from manyway.methods.calibration.tuning import _Regression, _Samples, _Stop, _steepness, _without_themselves, tuned
@@ -66,7 +66,7 @@ def test_class_means_are_the_prototypes_unless_another_likelihood_is_asked_for()
 
 def test_more_steps_lower_the_cross_entropy_of_samples_that_are_left_out(monkeypatch):
     tasks = make_tasks(2, n_classes=4, n_query=5, shots=6, spread=1.5)
-    calibration = calibrate_distances(tasks, Schedule(), metric=False)
+    calibration = calibrate_distances(tasks, Schedule(), Asked(metric=False))
     placed, labels = calibration.coordinates.place(tasks.support), tasks.support_labels
     biases = calibration.prototypes.squares - calibration.prototypes.offsets.square().sum(-1)
     # Without itself, a sample is 6/5 times as far from the mean of its class.
@@ -168,7 +168,7 @@ def test_few_examples_make_no_large_claims():
 
 
 def regression_of(tasks: Tasks) -> _Regression:
-    calibration = calibrate_distances(tasks, Schedule(), metric=False)
+    calibration = calibrate_distances(tasks, Schedule(), Asked(metric=False))
     placed = calibration.coordinates.place(tasks.support)
     return _Regression.of(calibration, placed, calibration.prototypes.offsets, tasks.support_labels)
 
@@ -183,7 +183,7 @@ def test_the_samples_of_large_classes_count_less_and_the_only_one_of_a_class_not
 def test_of_many_samples_those_in_most_doubt_are_taken(monkeypatch):
     tasks = make_tasks(1, n_classes=3, n_features=3, shots=20, spread=1.0)
     everything = regression_of(tasks)
-    calibration = calibrate_distances(tasks, Schedule(), metric=False)
+    calibration = calibrate_distances(tasks, Schedule(), Asked(metric=False))
     placed = calibration.coordinates.place(tasks.support)[0]
     doubts = []
     for row, label in zip(placed, tasks.support_labels[0].tolist(), strict=True):
@@ -201,7 +201,7 @@ def test_of_many_samples_those_in_most_doubt_are_taken(monkeypatch):
 
 def test_prototypes_are_those_after_the_number_of_steps_that_left_out_samples_choose():
     tasks, _ = skewed(n_tasks=4, shots=12)
-    calibration = calibrate_distances(tasks, Schedule(), metric=False)
+    calibration = calibrate_distances(tasks, Schedule(), Asked(metric=False))
     regression = regression_of(tasks)
     chosen = regression.best_stop()
     path = list(regression.path(regression.all_samples, int(chosen.n_steps.max())))
@@ -258,7 +258,7 @@ def test_the_number_of_steps_has_the_highest_gain_of_two_fifths_that_are_held_ou
     tasks = Tasks.from_arrays(tasks.support[:, kept], tasks.support_labels[:, kept], tasks.query)
     regression, labels = regression_of(tasks), tasks.support_labels[0]
     whole, placed = regression.all_samples, regression.placed[0]
-    scatter = calibrate_distances(tasks, Schedule(), metric=False).within.scatter
+    scatter = calibrate_distances(tasks, Schedule(), Asked(metric=False)).within.scatter
     lengths = placed.norm(dim=-1)
     nearer = (lengths < lengths.unsqueeze(-1)) & (labels == labels.unsqueeze(-1))
     fifths = nearer.sum(1) % 5

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from manyway import Tasks, TaskSpec, sample_tasks, solve
 from manyway.methods.calibration import wrong_labels
-from manyway.methods.calibration.calibrating import calibrate_distances, in_both_metrics
+from manyway.methods.calibration.calibrating import Asked, calibrate_distances, in_both_metrics
 from manyway.methods.calibration.calibration import JudgedLabels
 from manyway.methods.calibration.constants import Constants
 from manyway.methods.calibration.left_out import left_out_samples
@@ -54,7 +54,7 @@ def letters_mislabelled(rate, shots, k_eff):
 
 
 def doubted(tasks):
-    return calibrate_distances(tasks, Constants(), doubt_labels=True)
+    return calibrate_distances(tasks, Constants(), Asked(doubt_labels=True))
 
 
 def test_a_wrong_label_is_found_and_counts_less():
@@ -184,7 +184,7 @@ def test_rates_and_wrong_labels_have_the_probabilities_that_bayes_rule_gives_the
     kept = torch.cat([torch.arange(12), torch.arange(16, 18)])
     tasks = Tasks.from_arrays(tasks.support[:, kept], tasks.support_labels[:, kept], tasks.query)
     tasks = mislabelled(tasks, {0: 1})
-    plain = calibrate_distances(tasks, Constants(), metric=False)
+    plain = calibrate_distances(tasks, Constants(), Asked(metric=False))
     judged = (plain.prototypes.counts[0, tasks.support_labels[0]] > 2).double()
     assert int(judged.sum()) == 12
     rates, factors = (torch.linspace(*one).double().exp().tolist() for one in (_LOG_RATES, _LOG_PRECISIONS))

@@ -15,7 +15,7 @@ from problems import exact_prior, make_features, make_tasks
 import manyway
 from manyway import Evidence, FeatureSet, InputError, Tasks, TaskSpec, evaluate, sample_tasks, solve
 from manyway.core.transforms import transform
-from manyway.methods.calibration.calibrating import calibrate_distances, calibrate_and_place
+from manyway.methods.calibration.calibrating import Asked, calibrate_distances, calibrate_and_place
 from manyway.methods.calibration.calibration import Calibration, power_of_few_examples
 from manyway.methods.calibration.constants import Constants
 from manyway.methods.evidence.schedule import Parameters, Schedule
@@ -37,7 +37,7 @@ def test_the_objective_is_below_the_exact_evidence(anneal_from, sharpness, monke
     options = {"scale": "rcl2", "schedule": {"anneal_from": anneal_from}}
     solution = solve("evidence", tasks, concentration=0.4, **options, with_objective=True)
     scaled = transform(tasks, "rcl2")
-    calibration, placed = calibrate_and_place(scaled, Schedule(), None, True, shrunk)
+    calibration, placed = calibrate_and_place(scaled, Schedule(), Asked(finish=shrunk))
     likelihood = sharpness * calibration.log_likelihood(placed)
     every_labelling = torch.tensor(list(product(range(3), repeat=5)))
     joint = likelihood[:, torch.arange(5), every_labelling].sum(-1) + exact_prior(every_labelling, 0.4, 3)
@@ -72,7 +72,7 @@ def test_queries_in_many_classes_are_searched_with_sharper_likelihoods_and_answe
 def test_a_batch_of_one_query_is_labelled_by_its_calibrated_likelihood_alone():
     tasks = make_tasks(10, n_classes=6, n_query=1, shots=4, spread=0.6)
     scaled = transform(tasks, "rcl2")
-    calibration, placed = calibrate_and_place(scaled, Schedule(), None, True, shrunk, doubt_labels=True)
+    calibration, placed = calibrate_and_place(scaled, Schedule(), Asked(finish=shrunk, doubt_labels=True))
     power = power_of_few_examples(calibration.prototypes.examples, Schedule())
     expected = (calibration.log_likelihood(placed) * power.view(-1, 1, 1)).softmax(-1)
     found = solve("evidence", tasks, scale="rcl2")

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from manyway import FeatureSet, Tasks, TaskSpec, evaluate, sample_tasks, solve
 from manyway.core.transforms import transform
-from manyway.methods.calibration.calibrating import calibrate_distances, calibrate_and_place
+from manyway.methods.calibration.calibrating import Asked, calibrate_distances, calibrate_and_place
 from manyway.methods.calibration.calibration import Calibration
 from manyway.methods.calibration.constants import Constants
 from manyway.methods.evidence.confidence import distance_ratio
@@ -179,7 +179,7 @@ def shrunk(calibration: Calibration, _: Tasks) -> Calibration:
 def test_evidence_needs_only_log_likelihoods():
     tasks = make_tasks(5, n_classes=8, n_query=20, shots=4, spread=1.0)
     scaled = transform(tasks, "rcl2")
-    calibration, placed = calibrate_and_place(scaled, Schedule(), None, True, shrunk)
+    calibration, placed = calibrate_and_place(scaled, Schedule(), Asked(finish=shrunk))
     likelihood = calibration.log_likelihood(placed)
     shift = normal(5, 20, 1) * 10  # a constant per query changes nothing
     found = evidence_from_likelihood(likelihood + shift, calibration.prototypes.examples)

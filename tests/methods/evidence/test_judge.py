@@ -12,7 +12,7 @@ from sklearn.datasets import load_wine
 
 from manyway import Evidence, Tasks, TaskSpec, sample_tasks, solve
 from manyway.errors import InputError
-from manyway.methods.calibration.calibrating import calibrate_distances, calibrate_and_place
+from manyway.methods.calibration.calibrating import Asked, calibrate_distances, calibrate_and_place
 from manyway.methods.evidence.judge import (
     NearGroup,
     Scales,
@@ -209,7 +209,7 @@ def test_scales_from_few_left_out_examples_are_wider():
     middle = torch.tensor([[0.0, 0.0], [9.0, 0.0], [0.0, 9.0]], dtype=torch.float64).repeat_interleave(2, 0)
     support = middle + torch.tensor([[1.0, 0.0], [-1.0, 0.0]], dtype=torch.float64).repeat(3, 1)
     tasks = Tasks.from_arrays(support[None], [[0, 0, 1, 1, 2, 2]], support[None, :1])
-    calibration = calibrate_distances(tasks, Schedule(), None, False)
+    calibration = calibrate_distances(tasks, Schedule(), Asked(metric=False))
     scales = Scales.of(calibration, _between_neighbours(calibration), Schedule())
     assert calibration.within.noise < 0.01 * calibration.within.scatter
     torch.testing.assert_close(scales.noise[0], calibration.within.scatter * (1 + 5 / 3))  # two features, N = 3

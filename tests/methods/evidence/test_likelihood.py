@@ -8,7 +8,7 @@ from problems import make_tasks
 from torch import Tensor
 
 from manyway.core.presence import effective_number
-from manyway.methods.calibration.calibrating import calibrate_distances
+from manyway.methods.calibration.calibrating import Asked, calibrate_distances
 from manyway.methods.calibration.calibration import Calibration
 from manyway.methods.evidence.likelihood import (
     ScoreColumns,
@@ -86,7 +86,7 @@ def test_a_group_says_what_its_queries_say_together(calibration):
 def test_members_of_a_class_have_the_length_one_on_average():
     """A member is S(1 + 1/n) from the mean of n samples, squared."""
     tasks = make_tasks(1, n_classes=3, n_features=400, shots=4, n_query=200, spread=2.0)
-    calibration = calibrate_distances(tasks, Schedule(), None, False)
+    calibration = calibrate_distances(tasks, Schedule(), Asked(metric=False))
     lengths = Distances(calibration).lengths(calibration.coordinates.place(tasks.query))
     assert float(lengths.square().mean()) == pytest.approx(1, abs=0.03)
     doubled = Distances(calibration).lengths(calibration.prototypes.offsets[:, :1] + 100)

@@ -8,7 +8,7 @@ from problems import make_tasks
 from torch import Tensor
 
 from manyway import Tasks
-from manyway.methods.calibration.calibrating import calibrate_distances
+from manyway.methods.calibration.calibrating import Asked, calibrate_distances
 from manyway.methods.calibration.calibration import Calibration
 from manyway.methods.evidence import neighbourhood
 from manyway.methods.evidence.judged import Judged
@@ -21,7 +21,7 @@ N_FEATURES = 24
 def groups(n_each: int = 6, apart: float = 4.0, seed: int = 0) -> tuple[Calibration, Tensor]:
     """A calibration of one task in a plain metric, and placed queries of two groups, one after the other."""
     tasks = make_tasks(1, n_classes=6, n_features=N_FEATURES, shots=4, seed=seed)
-    calibration = calibrate_distances(tasks, Schedule(), None, False)
+    calibration = calibrate_distances(tasks, Schedule(), Asked(metric=False))
     generator = torch.Generator().manual_seed(seed)
     means = apart * torch.randn(2, 1, N_FEATURES, generator=generator, dtype=torch.float64)
     rows = means + torch.randn(2, n_each, N_FEATURES, generator=generator, dtype=torch.float64)
@@ -127,7 +127,7 @@ def test_many_tasks_are_looked_at_a_few_at_a_time_with_the_same_answer(monkeypat
 def test_clumping_of_examples_is_the_excess_of_their_neighbourhoods():
     """The mean of m examples is S/m from its prototype; one that has a part in the prototype is 2S/n nearer."""
     tasks = in_clumps(6)
-    calibration = calibrate_distances(tasks, Schedule(), None, False)
+    calibration = calibrate_distances(tasks, Schedule(), Asked(metric=False))
     placed = calibration.coordinates.place(tasks.support)
     around = Neighbourhoods.of(Judged.whole(placed), calibration, Schedule())
     scatter = float(calibration.within.scatter)

@@ -7,7 +7,7 @@ from torch import Tensor
 
 from manyway import Tasks, solve
 from manyway.core.solution import Solution
-from manyway.methods.calibration.calibrating import calibrate_distances
+from manyway.methods.calibration.calibrating import Asked, calibrate_distances
 from manyway.methods.evidence import review
 from manyway.methods.evidence.likelihood import Distances
 from manyway.methods.evidence.queries import Part
@@ -22,7 +22,7 @@ def problem() -> tuple[Tasks, Distances, Tensor, Tensor]:
     query = query + 0.1 * torch.randn(7, 8, generator=generator)
     tasks = Tasks.from_arrays(support, [[0, 0, 0, 1, 1, 1]], query[None])
     probabilities = torch.tensor([[0.6, 0.4]] * 6 + [[1.0, 0.0]])[None]
-    calibration = calibrate_distances(tasks, Schedule(), metric=False)
+    calibration = calibrate_distances(tasks, Schedule(), Asked(metric=False))
     return tasks, Distances(calibration), calibration.coordinates.place(tasks.query), probabilities
 
 

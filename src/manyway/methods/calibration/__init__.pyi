@@ -1,4 +1,4 @@
-from .calibrating import Finish as Finish
+from .calibrating import Asked as Asked
 from .calibrating import calibrate_and_place as calibrate_and_place
 from .calibrating import calibrate_distances as calibrate_distances
 from .calibration import Calibration as Calibration

@@ -56,20 +56,12 @@ _ARRAYS_OF_METRIC = 5
 Finish = Callable[[Calibration, Tasks], Calibration]  # what is done to a calibration at last
 
 
-def calibrate_distances(
-    tasks: Tasks,
-    constants: Constants,
-    precision: float | None = None,
-    metric: bool = True,
-    finish: Finish | None = None,
-    doubt_labels: bool = False,
-) -> Calibration:
-    """Prototypes, metric, scatter and precision of each task.
+@dataclass(frozen=True, kw_only=True)
+class Asked:
+    """What is asked of a calibration.
 
     Parameters
     ----------
-    tasks : Tasks
-    constants : Constants
     precision : float or None, default=None
         τ; None: it is learned by leaving samples out.
     metric : bool, default=True
@@ -78,12 +70,21 @@ def calibrate_distances(
         Changes the calibration of some tasks at last.
     doubt_labels : bool, default=False
         Whether labels of samples may be wrong; see ``wrong_labels``. Not where τ is given.
-
-    Returns
-    -------
-    Calibration
     """
-    asked = _Asked(precision=precision, metric=metric, finish=finish, doubt_labels=doubt_labels)
+
+    precision: float | None = None
+    metric: bool = True
+    finish: Finish | None = None
+    doubt_labels: bool = False
+
+
+_EVERYTHING_LEARNED = Asked()
+
+
+def calibrate_distances(
+    tasks: Tasks, constants: Constants, asked: Asked = _EVERYTHING_LEARNED
+) -> Calibration:
+    """Prototypes, metric, scatter and precision of each task."""
     blocks = _blocks(tasks, constants, asked)
     return Calibration.joined([block.calibration for block in blocks])
 
@@ -96,12 +97,7 @@ class PlacedTasks(NamedTuple):
 
 
 def calibrate_and_place(
-    tasks: Tasks,
-    constants: Constants,
-    precision: float | None = None,
-    metric: bool = True,
-    finish: Finish | None = None,
-    doubt_labels: bool = False,
+    tasks: Tasks, constants: Constants, asked: Asked = _EVERYTHING_LEARNED
 ) -> PlacedTasks:
     """What ``calibrate_distances`` learns, and the queries in the coordinates of it.
 
@@ -109,7 +105,6 @@ def calibrate_and_place(
     """
     parts = []
     placed = []
-    asked = _Asked(precision=precision, metric=metric, finish=finish, doubt_labels=doubt_labels)
     for block in _blocks(tasks, constants, asked):
         queries = tasks.query if tasks.shared_support else tasks[block.tasks].query
         placed.append(block.calibration.coordinates.place(queries))
@@ -124,17 +119,7 @@ class _Block(NamedTuple):
     calibration: Calibration
 
 
-@dataclass(frozen=True, kw_only=True)
-class _Asked:
-    """What is asked of a calibration; see ``calibrate_distances``."""
-
-    precision: float | None
-    metric: bool
-    finish: Finish | None
-    doubt_labels: bool
-
-
-def _blocks(tasks: Tasks, constants: Constants, asked: _Asked) -> Iterator[_Block]:
+def _blocks(tasks: Tasks, constants: Constants, asked: Asked) -> Iterator[_Block]:
     """Calibrate some tasks at a time."""
     tasks = tasks[:1] if tasks.shared_support else tasks
     size = max(1, _BLOCK_NUMBERS[tasks.device.type] // _numbers_per_task(tasks, asked.metric))
@@ -152,7 +137,7 @@ def _blocks(tasks: Tasks, constants: Constants, asked: _Asked) -> Iterator[_Bloc
         yield _Block(block, calibration)
 
 
-def _calibrated_block(tasks: Tasks, constants: Constants, asked: _Asked) -> Calibration:
+def _calibrated_block(tasks: Tasks, constants: Constants, asked: Asked) -> Calibration:
     """The calibration of some tasks, in which examples that look mislabelled count less."""
     moments = moments_of(tasks)
     samples = left_out_samples(tasks.support_labels, moments.counts)

@@ -34,9 +34,9 @@ from torch import Tensor
 from manyway.core import ExampleDoubts, Pile, Scaling, Tasks, count_labels, mapped
 from manyway.errors import InputError
 from manyway.methods.calibration import (
+    Asked,
     Calibration,
     Constants,
-    Finish,
     Representation,
     calibrate_and_place,
     calibrate_distances,
@@ -346,12 +346,7 @@ def learn_for_batch(
     if scaled.names is not None:
         items = items.with_rows(items.support, torch.cat([items.query, scaled.names.vectors], 1))
     calibration, placed = calibrate_and_place(
-        items,
-        parameters.constants,
-        precision=parameters.precision,
-        metric=parameters.metric,
-        finish=_finish(scaled, parameters),
-        doubt_labels=scaled.without_names,
+        items, parameters.constants, _asked(scaled, parameters)
     )
     n_query = tasks.n_query
     learned = _as_learned(scaled, calibration, placed[:, n_query:], parameters)
@@ -374,12 +369,7 @@ def _scaled(tasks: Tasks, parameters: Parameters, proportions: Tensor | None = N
 def _learn_scaled(scaled: ScaledTasks, parameters: Parameters) -> Learned:
     """What the support of scaled tasks says, with the metric; their queries are not placed."""
     calibration = calibrate_distances(
-        scaled.tasks,
-        parameters.constants,
-        precision=parameters.precision,
-        metric=parameters.metric,
-        finish=_finish(scaled, parameters),
-        doubt_labels=scaled.without_names,
+        scaled.tasks, parameters.constants, _asked(scaled, parameters)
     )
     names = None
     if scaled.names is not None:
@@ -472,8 +462,13 @@ class _FinishForQueries:
         return shrunk
 
 
-def _finish(scaled: ScaledTasks, parameters: Parameters) -> Finish:
-    """What is done to a calibration at last."""
+def _asked(scaled: ScaledTasks, parameters: Parameters) -> Asked:
+    """What is asked of the calibration of scaled tasks."""
     errors_known = not is_one_shot(scaled.tasks)
     own_distances = parameters.precision is None and scaled.names is None
-    return _FinishForQueries(parameters=parameters, shrinks=errors_known and own_distances)
+    return Asked(
+        precision=parameters.precision,
+        metric=parameters.metric,
+        finish=_FinishForQueries(parameters=parameters, shrinks=errors_known and own_distances),
+        doubt_labels=scaled.without_names,
+    )
